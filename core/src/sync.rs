@@ -1,0 +1,41 @@
+//! The only place where this crate gets its atomics, locks, cells and threads.
+//!
+//! The shape is parking_lot's. In a production build every name here is parking_lot, std or arc-swap,
+//! with one addition: a *contended* lock first asks whether the thread belongs to a cooperative scheduler
+//! ([`coop`]), so that a simulator can run this very code deterministically. An uncontended lock pays nothing for it.
+//! Model builds (`cfg(mc_loom)`, `cfg(mc_shuttle)`, set by the build scripts of the path-shared crates in
+//! `verification/`) put loom's or shuttle's types behind the same names.
+//!
+//! # Orderings
+//! Each atomic access names its happens-before edge through [`ordering!`]: `ordering!("E1.w", Release)`. DESIGN.md
+//! defines the edges. In model builds arming the mutant of that name turns just that access into `Relaxed`.
+//! No access is SeqCst: loom treats those as AcqRel.
+
+#[cfg(mc_loom)]
+mod loom;
+#[cfg(not(any(mc_loom, mc_shuttle)))]
+mod native;
+#[cfg(mc_shuttle)]
+mod shuttle;
+
+#[cfg(mc_loom)]
+pub use self::loom::*;
+#[cfg(not(any(mc_loom, mc_shuttle)))]
+pub use self::native::*;
+#[cfg(mc_shuttle)]
+pub use self::shuttle::*;
+
+/// Names the happens-before edge of an atomic access and gives its ordering.
+///
+/// `ordering!("E1.w", Release)` is `Ordering::Release`; in model builds it is `Relaxed` while the mutant `E1.w` is armed.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! ordering {
+    ($edge:literal, $ordering:ident) => {
+        if $crate::mutant!($edge) {
+            ::core::sync::atomic::Ordering::Relaxed
+        } else {
+            ::core::sync::atomic::Ordering::$ordering
+        }
+    };
+}

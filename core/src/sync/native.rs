@@ -1,0 +1,154 @@
+//! Production: parking_lot, std and arc-swap, and the hook for a cooperative scheduler.
+
+pub use std::sync::Arc;
+pub use std::thread_local;
+
+/// The atomics of the core; std's.
+pub mod atomic {
+    pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+}
+
+/// A mutex without poisoning. Lock order is written down where each one stands.
+#[derive(Debug, Default)]
+pub struct Mutex<T>(parking_lot::Mutex<T>);
+
+/// Proof that a [`Mutex`] is held.
+pub type MutexGuard<'a, T> = parking_lot::MutexGuard<'a, T>;
+
+impl<T> Mutex<T> {
+    /// A new, free mutex.
+    pub const fn new(value: T) -> Self {
+        Self(parking_lot::Mutex::new(value))
+    }
+
+    /// Takes the lock, waiting for whoever holds it.
+    #[inline]
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        match self.0.try_lock() {
+            Some(guard) => guard,
+            None => self.lock_contended(),
+        }
+    }
+
+    /// Takes the lock if it is free.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        self.0.try_lock()
+    }
+
+    /// The value, without locking: `&mut self` proves that nobody holds it.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut()
+    }
+
+    #[cold]
+    fn lock_contended(&self) -> MutexGuard<'_, T> {
+        while coop::yield_blocked() {
+            if let Some(guard) = self.0.try_lock() {
+                return guard;
+            }
+        }
+        self.0.lock()
+    }
+}
+
+/// A condition variable with parking_lot's signature. Callers loop: wake-ups may be spurious.
+#[derive(Debug, Default)]
+pub struct Condvar(parking_lot::Condvar);
+
+impl Condvar {
+    /// A new condition variable.
+    pub const fn new() -> Self {
+        Self(parking_lot::Condvar::new())
+    }
+
+    /// Lets go of the lock, waits for a notification, takes the lock again.
+    pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        if !parking_lot::MutexGuard::unlocked(guard, coop::yield_blocked) {
+            self.0.wait(guard);
+        }
+    }
+
+    /// Wakes one waiter.
+    pub fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
+    /// Wakes all waiters.
+    pub fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}
+
+/// A shared pointer that is read without a lock and replaced as a whole: arc-swap.
+///
+/// `load` acquires what the storer of the value it returns had done before; nothing more is promised.
+#[derive(Debug)]
+pub struct ArcCell<T>(arc_swap::ArcSwap<T>);
+
+impl<T> ArcCell<T> {
+    /// A cell that holds `value`.
+    pub fn new(value: std::sync::Arc<T>) -> Self {
+        Self(arc_swap::ArcSwap::new(value))
+    }
+
+    /// The value of some recent store.
+    pub fn load(&self) -> std::sync::Arc<T> {
+        self.0.load_full()
+    }
+
+    /// Replaces the value.
+    pub fn store(&self, value: std::sync::Arc<T>) {
+        self.0.store(value);
+    }
+}
+
+/// Threads, as far as the core needs them.
+pub mod thread {
+    pub use std::thread::{Thread, current, park};
+}
+
+/// The hook for a scheduler that runs threads one at a time.
+///
+/// Such a scheduler holds other threads of the program still while one runs. A thread that then waits for a lock held
+/// by a still one would wait for ever; so it must hand its turn on instead.
+pub mod coop {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    /// What a cooperative scheduler does for a thread that runs under it.
+    pub trait Scheduler {
+        /// The running thread cannot go on before another one has: let others run, then return.
+        fn yield_blocked(&self);
+        /// The identity of the running thread (several may share one thread of the system).
+        fn thread_id(&self) -> u64;
+    }
+
+    thread_local! {
+        static SCHEDULER: RefCell<Option<Rc<dyn Scheduler>>> = const { RefCell::new(None) };
+    }
+
+    /// Puts the calling thread under `scheduler`, or takes it out again with `None`; returns the one before.
+    pub fn install(scheduler: Option<Rc<dyn Scheduler>>) -> Option<Rc<dyn Scheduler>> {
+        SCHEDULER.with(|current| current.replace(scheduler))
+    }
+
+    /// Hands the turn on where a scheduler runs this thread; `false`, at once, where none does.
+    pub fn yield_blocked() -> bool {
+        match scheduler() {
+            Some(scheduler) => {
+                scheduler.yield_blocked();
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The scheduler's name for the running thread, where one runs it.
+    pub fn thread_id() -> Option<u64> {
+        scheduler().map(|scheduler| scheduler.thread_id())
+    }
+
+    fn scheduler() -> Option<Rc<dyn Scheduler>> {
+        SCHEDULER.try_with(|current| current.borrow().clone()).ok().flatten()
+    }
+}
