@@ -117,11 +117,7 @@ impl LaunchConfig {
     pub fn linear_blocks(elements: usize, block: u32) -> Self {
         let block = block.max(1);
         let blocks = elements.div_ceil(block as usize).max(1);
-        Self {
-            grid: [u32::try_from(blocks).unwrap_or(u32::MAX), 1, 1],
-            block: [block, 1, 1],
-            shared_bytes: 0,
-        }
+        Self { grid: [u32::try_from(blocks).unwrap_or(u32::MAX), 1, 1], block: [block, 1, 1], shared_bytes: 0 }
     }
 
     /// A two-dimensional launch of at least `width` times `height` threads, in blocks of 16 by 16.
@@ -546,13 +542,7 @@ pub trait Driver: Send + Sync + Sized + 'static {
     ///
     /// # Safety
     /// - Both ranges are valid for `bytes` until the copy has completed, and may be accessed so.
-    unsafe fn copy(
-        &self,
-        stream: &Self::Stream,
-        to: Location,
-        from: Location,
-        bytes: u64,
-    ) -> Result<(), Self::Error>;
+    unsafe fn copy(&self, stream: &Self::Stream, to: Location, from: Location, bytes: u64) -> Result<(), Self::Error>;
 
     /// Sets `bytes` bytes to `value` in the order of `stream`.
     ///

@@ -34,9 +34,6 @@ mod switch {
 
     /// Whether `name` is the armed defect.
     pub fn armed(name: &str) -> bool {
-        ARMED
-            .read()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-            .is_some_and(|armed| armed == name)
+        ARMED.read().unwrap_or_else(|poisoned| poisoned.into_inner()).is_some_and(|armed| armed == name)
     }
 }

@@ -30,6 +30,16 @@ impl<T> Mutex<T> {
         }
     }
 
+    /// Takes the lock; but if it is held and `refuse` says so, does not wait for it.
+    #[inline]
+    pub fn lock_or(&self, refuse: impl FnOnce() -> bool) -> Option<MutexGuard<'_, T>> {
+        match self.0.try_lock() {
+            Some(guard) => Some(guard),
+            None if refuse() => None,
+            None => Some(self.lock_contended()),
+        }
+    }
+
     /// Takes the lock if it is free.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         self.0.try_lock()

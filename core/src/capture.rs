@@ -1,0 +1,3 @@
+//! Captures and graphs.
+
+pub mod gate;

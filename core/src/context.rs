@@ -1,0 +1,181 @@
+//! What every part of the core needs for a driver call: the driver, its events, the captures to respect, and whether
+//! the device is still there.
+
+use std::sync::Arc;
+
+use crate::capture::gate::CaptureGate;
+use crate::driver::{Call, Capabilities, CaptureMode, Driver, Timing};
+use crate::error::{DriverFailure, Error, Result};
+use crate::mutant;
+use crate::sync::{ArcCell, Mutex};
+
+/// The driver with what surrounds each of its calls.
+#[derive(Debug)]
+pub struct Context<D: Driver> {
+    pub driver: D,
+    pub capabilities: Capabilities,
+    pub captures: CaptureGate,
+    pub events: EventPool<D>,
+    // Set once and for all by the first sticky error (R6). Read before waits and in drops, never on the launch path:
+    // there the driver itself refuses.
+    lost: ArcCell<Option<Arc<DriverFailure>>>,
+}
+
+impl<D: Driver> Context<D> {
+    /// A context around `driver`.
+    pub fn new(driver: D) -> Self {
+        let capabilities = driver.capabilities();
+        Self {
+            driver,
+            capabilities,
+            captures: CaptureGate::new(),
+            events: EventPool::new(),
+            lost: ArcCell::new(Arc::new(None)),
+        }
+    }
+
+    /// The error that took the device away, if it is gone.
+    pub fn lost(&self) -> Option<Arc<DriverFailure>> {
+        (*self.lost.load()).clone()
+    }
+
+    /// Refuses when the device is gone.
+    pub fn check_alive(&self) -> Result<()> {
+        match self.lost() {
+            Some(cause) => Err(Error::Lost(cause)),
+            None => Ok(()),
+        }
+    }
+
+    /// Notes a failed driver call: a sticky error takes the device away for all (R6).
+    #[cold]
+    pub fn fail(&self, call: Call, error: &D::Error) -> Error {
+        let failure = DriverFailure::new(call, error);
+        if !failure.kind.is_sticky() {
+            return Error::Driver(failure);
+        }
+        let cause = self.lost().unwrap_or_else(|| {
+            self.lost.store(Arc::new(Some(failure.clone())));
+            failure
+        });
+        Error::Lost(cause)
+    }
+
+    /// Turns a driver's answer into ours.
+    #[inline]
+    pub fn check<R>(&self, call: Call, answer: std::result::Result<R, D::Error>) -> Result<R> {
+        match answer {
+            Ok(value) => Ok(value),
+            Err(error) => Err(self.fail(call, &error)),
+        }
+    }
+
+    /// Makes a guarded call so that it breaks nobody's capture (C1); waits for the end of captures that it would
+    /// break in any mode, or refuses when the waiting thread itself captures (C9).
+    pub fn guarded<R>(&self, call: Call, body: impl FnOnce(&D) -> std::result::Result<R, D::Error>) -> Result<R> {
+        let _entry = if self.protects(call) { None } else { Some(self.captures.enter_waiting()?) };
+        self.check(call, self.relaxed(body))
+    }
+
+    /// As [`guarded`](Self::guarded), but where that would wait for a capture it gives `None` at once.
+    pub fn guarded_now<R>(
+        &self,
+        call: Call,
+        body: impl FnOnce(&D) -> std::result::Result<R, D::Error>,
+    ) -> Option<Result<R>> {
+        let _entry = if self.protects(call) { None } else { Some(self.captures.enter_now()?) };
+        Some(self.check(call, self.relaxed(body)))
+    }
+
+    fn protects(&self, call: Call) -> bool {
+        match call {
+            Call::EventQuery | Call::EventSynchronize => self.capabilities.relaxed_protects_events,
+            _ => self.capabilities.relaxed_protects,
+        }
+    }
+
+    /// Runs `body` with this thread's capture mode exchanged to relaxed.
+    fn relaxed<R>(
+        &self,
+        body: impl FnOnce(&D) -> std::result::Result<R, D::Error>,
+    ) -> std::result::Result<R, D::Error> {
+        if mutant!("c1_no_relaxed") {
+            return body(&self.driver);
+        }
+        let before = self.driver.exchange_capture_mode(CaptureMode::Relaxed)?;
+        let answer = body(&self.driver);
+        if before != CaptureMode::Relaxed {
+            // A driver that exchanged once exchanges back; should it fail, it failed for good and the next call tells.
+            let _ = self.driver.exchange_capture_mode(before);
+        }
+        answer
+    }
+}
+
+/// Events without timing, lent out for one edge at a time.
+///
+/// An event belongs to one thread from `take` until its wait call has returned: the driver copies the position at the
+/// wait, so it may be recorded anew at once. Never more than [`EventPool::CAP`] lie idle.
+#[derive(Debug)]
+pub struct EventPool<D: Driver> {
+    idle: Mutex<Vec<D::Event>>,
+}
+
+impl<D: Driver> EventPool<D> {
+    /// Idle events kept; the rest are destroyed.
+    pub const CAP: usize = 256;
+
+    fn new() -> Self {
+        Self { idle: Mutex::new(Vec::new()) }
+    }
+
+    /// An event that nobody else uses.
+    pub fn take(&self, context: &Context<D>) -> Result<D::Event> {
+        let idle = self.idle.lock().pop();
+        match idle {
+            Some(event) => Ok(event),
+            None => context.check(Call::EventCreate, context.driver.event_create(Timing::Disabled)),
+        }
+    }
+
+    /// Gives an event back. It must not be one that a capture recorded: asking for such a one breaks the capture.
+    pub fn put(&self, context: &Context<D>, event: D::Event) {
+        let surplus = {
+            let mut idle = self.idle.lock();
+            if idle.len() < Self::CAP {
+                idle.push(event);
+                None
+            } else {
+                Some(event)
+            }
+        };
+        if let Some(event) = surplus {
+            context.event_destroy(event);
+        }
+    }
+
+    /// How many lie idle.
+    pub fn idle(&self) -> usize {
+        self.idle.lock().len()
+    }
+
+    /// Destroys the idle ones: at shutdown.
+    pub fn clear(&self, context: &Context<D>) {
+        let idle = std::mem::take(&mut *self.idle.lock());
+        for event in idle {
+            context.event_destroy(event);
+        }
+    }
+}
+
+impl<D: Driver> Context<D> {
+    /// Destroys an event; a failure is noted, and the event leaked by the driver.
+    pub fn event_destroy(&self, event: D::Event) {
+        if self.lost().is_some() {
+            return;
+        }
+        if let Err(error) = self.driver.event_destroy(event) {
+            self.fail(Call::EventDestroy, &error);
+        }
+    }
+}

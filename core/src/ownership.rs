@@ -1,0 +1,630 @@
+//! Ownership: which work on a buffer is ordered after which (O1 to O9).
+//!
+//! Each buffer has a [`Record`]; each use of buffers goes through [`submit`]. A use that its stream *covers* costs the
+//! stream's gate and a load and a store a buffer. Any other goes the slow way and moves the buffer.
+//!
+//! | cover | slots | meaning | changes by | under | keeps |
+//! |---|---|---|---|---|---|
+//! | s | none | s reads and writes without more; `write` and `read` are its last uses | close -> nobody | inner, gate of s | O1 O4 |
+//! | nobody | some | each stream in a slot reads without more; `closed` has the last write | join, close | inner, the slot's gate | O1 O9 |
+//! | nobody | none | `closed` says what may still run | move -> s, join -> slots | inner, gate of s | O2 O5 |
+//!
+//! # Who touches what
+//! - *Cover changes from or to S only under S's gate; a slot likewise; numbers on S are written only under S's gate.* Both
+//!   change only under `inner` as well, so whoever holds `inner` reads them steadily.
+//! - `closed` is touched only under `inner`.
+//! - Lock order: `inner` locks in address order, then one gate. Never two gates, never an `inner` while holding a gate.
+//!
+//! # Why n threads and m streams keep O1 to O4
+//! Take two conflicting submissions a and b on one buffer, on streams A and B, a's gate section before b's where A = B.
+//! - A = B: the driver runs a stream in order, and each was enqueued under A's gate: the edge is the stream itself.
+//! - A != B: at a, A covered the buffer (or held a slot, if a reads); at b, B did, and b or a writes. A cover (slot) of A and a
+//!   conflicting cover of B exclude each other, and each changes only under `inner`, so between the two sections
+//!   some mover held `inner` and closed A under A's gate. Closing comes after a's section or before it. After: it read a
+//!   number at or past a's stamp, since both are under A's gate, and moved it to `closed` as a point. Whoever then gives B
+//!   cover orders B after every point in `closed` that conflicts, and stores on B at least the number of that
+//!   wait: by induction over moves, everything ordered before the number is ordered before b. Before: then A
+//!   did not cover at a, so a itself was a mover after b's; swap the names.
+//! - Nothing in this counts threads or streams. A failed move leaves `closed` as it was and cover at nobody (O5). A failed
+//!   enqueue leaves a stamp that is too late, never one too early.
+//! - O4 is the gate section: what covers at the check still covers at the enqueue, since closing needs the gate.
+//!
+//! The race that looks wrong: [`Record::points`] reads numbers without the gate, while a launch may be about to stamp. It
+//! promises only what happened before the question (O2), and a stamp that happened before is seen.
+
+use crate::context::Context;
+use crate::driver::{Call, CaptureStatus, Driver};
+use crate::error::{Error, Misuse, Result};
+use crate::hold::{Place, is_within};
+use crate::mutant;
+use crate::ordering;
+use crate::stream::{Gate, Kind, StreamState};
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{Arc, Mutex, MutexGuard};
+use smallvec::SmallVec;
+
+pub mod follow;
+pub mod state;
+
+use self::state::Closed;
+
+/// What a use does with a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Access {
+    /// Only reads.
+    Read,
+    /// Writes, and may read.
+    Write,
+}
+
+/// Work of one stream up to a number.
+#[derive(Debug)]
+pub struct Point<D: Driver> {
+    /// The stream. Holding it keeps the tombstone of a destroyed one.
+    pub stream: Arc<StreamState<D>>,
+    /// The number; zero means nothing.
+    pub number: u64,
+}
+
+impl<D: Driver> Clone for Point<D> {
+    fn clone(&self) -> Self {
+        Self { stream: self.stream.clone(), number: self.number }
+    }
+}
+
+impl<D: Driver> Point<D> {
+    /// Whether it is known to have completed.
+    pub fn is_complete(&self) -> bool {
+        self.stream.timeline.is_complete(self.number)
+    }
+
+    /// Waits until it has completed.
+    pub fn wait(&self, context: &Context<D>) -> Result<()> {
+        self.stream.wait(context, self.number)
+    }
+}
+
+impl<D: Driver> state::Position for Point<D> {
+    fn is_complete(&self) -> bool {
+        self.is_complete()
+    }
+
+    fn is_same_stream(&self, other: &Self) -> bool {
+        self.stream.id() == other.stream.id()
+    }
+
+    fn number(&self) -> u64 {
+        self.number
+    }
+}
+
+/// Points, few enough to lie on the stack.
+pub type Points<D> = SmallVec<[Point<D>; 4]>;
+
+/// Streams that may read one buffer without more, besides the one that covers it. Further readers take the slow way.
+pub const SLOTS: usize = if cfg!(mc_loom) { 2 } else { 8 };
+
+const NOBODY: u64 = 0;
+
+/// The ownership of one allocation, one registered range, or one executable graph.
+#[derive(Debug)]
+pub struct Record<D: Driver> {
+    cover: AtomicU64,
+    write: AtomicU64,
+    read: AtomicU64,
+    slots: [Slot; SLOTS],
+    views: Views,
+    inner: Mutex<Inner<D>>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    stream: AtomicU64,
+    read: AtomicU64,
+}
+
+/// What only movers need. Held through a move.
+#[derive(Debug)]
+pub struct Inner<D: Driver> {
+    cover: Option<Arc<StreamState<D>>>,
+    slots: [Option<Arc<StreamState<D>>>; SLOTS],
+    closed: Closed<Point<D>>,
+}
+
+/// One buffer of a submission.
+#[derive(Debug)]
+pub struct Use<'a, D: Driver> {
+    /// Its record.
+    pub record: &'a Record<D>,
+    /// What the submission does with it.
+    pub access: Access,
+}
+
+impl<'a, D: Driver> Use<'a, D> {
+    /// A use of `record`.
+    pub fn new(record: &'a Record<D>, access: Access) -> Self {
+        Self { record, access }
+    }
+
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self.record).addr()
+    }
+}
+
+/// Enqueues one submission that uses `uses` on `stream`, ordered after all that conflicts with it; returns its number.
+///
+/// `enqueue` makes the driver call. It runs once, under the stream's gate, or not at all. `uses` may name a buffer twice. It comes back
+/// sorted if the slow way was taken.
+///
+/// # Errors
+/// When `enqueue` or an edge failed, or the call cannot be made here. Nothing was submitted then, and every buffer is as it was or
+/// looks busy for longer than it is (O5).
+#[inline]
+pub fn submit<D: Driver, R>(
+    context: &Context<D>,
+    stream: &Arc<StreamState<D>>,
+    uses: &mut [Use<'_, D>],
+    call: Call,
+    enqueue: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
+) -> Result<(R, u64)> {
+    let id = stream.id().number();
+    {
+        let gate = stream.gate_or(|| is_within(Place::Hold)).ok_or(Misuse::InsideHold)?;
+        if uses.iter().all(|used| used.record.covers(id, used.access)) {
+            let gate = unless_planted_window(stream, gate);
+            let (value, number) = stream.enqueue(context, call, enqueue)?;
+            for used in uses.iter() {
+                used.record.stamp(id, used.access, number);
+            }
+            stream.counters.covered.bump();
+            drop(gate);
+            return Ok((value, number));
+        }
+    }
+    submit_moving(context, stream, uses, call, enqueue)
+}
+
+/// The planted defect `o4_no_gate` opens a window between the check and the enqueue.
+#[inline]
+fn unless_planted_window<'a, D: Driver>(
+    stream: &'a StreamState<D>,
+    gate: MutexGuard<'a, Gate>,
+) -> MutexGuard<'a, Gate> {
+    if mutant!("o4_no_gate") {
+        drop(gate);
+        return stream.gate();
+    }
+    gate
+}
+
+/// The slow way: locks all buffers, closes those that others cover, orders `stream` after them, then submits.
+#[cold]
+fn submit_moving<D: Driver, R>(
+    context: &Context<D>,
+    stream: &Arc<StreamState<D>>,
+    uses: &mut [Use<'_, D>],
+    call: Call,
+    enqueue: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
+) -> Result<(R, u64)> {
+    if is_within(Place::Hold) {
+        return Err(Misuse::InsideHold.into());
+    }
+    let mut taken = take_all(uses)?;
+    let id = stream.id().number();
+    for (used, inner) in &mut taken {
+        if !used.record.covers(id, used.access) {
+            used.record.close(inner, used.access);
+        }
+    }
+    let mut gate = stream.gate();
+    for (used, inner) in &mut taken {
+        if !used.record.covers(id, used.access) {
+            let touch = order_after(context, stream, &mut gate, &inner.closed, used.access)?;
+            used.record.move_to(inner, stream, used.access, touch);
+            stream.counters.handovers.bump();
+        }
+    }
+    let (value, number) = stream.enqueue(context, call, enqueue)?;
+    for (used, inner) in &mut taken {
+        if !used.record.stamp(id, used.access, number) {
+            inner.closed.add_reader(Point { stream: stream.clone(), number });
+        }
+    }
+    Ok((value, number))
+}
+
+type Taken<'a, 'b, D> = SmallVec<[(&'b Use<'a, D>, MutexGuard<'a, Inner<D>>); 8]>;
+
+/// Locks every buffer once, in address order, the strongest access to it first (O5).
+fn take_all<'a, 'b, D: Driver>(uses: &'b mut [Use<'a, D>]) -> Result<Taken<'a, 'b, D>> {
+    if !mutant!("o5_no_sort") {
+        uses.sort_unstable_by_key(|used| (used.address(), std::cmp::Reverse(used.access)));
+    }
+    let mut taken: Taken<'a, 'b, D> = SmallVec::new();
+    for used in uses.iter() {
+        if taken.last().is_some_and(|(earlier, _): &(&Use<'a, D>, _)| earlier.address() == used.address()) {
+            continue;
+        }
+        let inner = used.record.inner.lock();
+        if used.record.views.forbid(used.access) {
+            return Err(Misuse::HostView.into());
+        }
+        taken.push((used, inner));
+    }
+    Ok(taken)
+}
+
+/// Orders `stream` after everything in `closed` that conflicts with `access`; returns a number on `stream` that is at or past the
+/// last wait it took. Holds the gate of `stream`, and visits the others.
+fn order_after<D: Driver>(
+    context: &Context<D>,
+    stream: &StreamState<D>,
+    gate: &mut Gate,
+    closed: &Closed<Point<D>>,
+    access: Access,
+) -> Result<u64> {
+    let mut touch = 0;
+    for point in closed.conflicting(access) {
+        touch = touch.max(edge(context, stream, gate, point)?);
+    }
+    Ok(if mutant!("o5_no_touch") { 0 } else { touch })
+}
+
+/// One edge from `point` to `stream`, if none exists; returns the number on `stream` from which on it holds.
+pub fn edge<D: Driver>(
+    context: &Context<D>,
+    stream: &StreamState<D>,
+    gate: &mut Gate,
+    point: &Point<D>,
+) -> Result<u64> {
+    if point.stream.id() == stream.id() {
+        return Ok(point.number);
+    }
+    if mutant!("o1_no_edge") || point.is_complete() {
+        stream.counters.edges_skipped.bump();
+        return Ok(0);
+    }
+    if let Some(at) = gate.follows.find(point.stream.id(), point.number) {
+        stream.counters.edges_skipped.bump();
+        return Ok(at);
+    }
+    let Some(_guest) = point.stream.visit(point.number) else { return Ok(0) };
+    if let Some(cause) = point.stream.broken() {
+        return Err(Error::StreamBroken(cause));
+    }
+    let covered = insert_wait(context, stream, point)?;
+    let at = stream.timeline.submit();
+    gate.follows.insert(point.stream.id(), covered, at);
+    stream.counters.edges_inserted.bump();
+    Ok(at)
+}
+
+/// Makes `stream` wait for the present end of the point's stream; returns how far that reaches.
+fn insert_wait<D: Driver>(context: &Context<D>, stream: &StreamState<D>, point: &Point<D>) -> Result<u64> {
+    let driver = &context.driver;
+    // Read before the record: what is accepted later is not behind the event.
+    let mut reach = point.stream.timeline.horizon().number();
+    let answer = match &point.stream.kind {
+        Kind::Adopted(last) => context.check(Call::StreamWaitEvent, driver.stream_wait_event(&stream.raw, last)),
+        _ => {
+            let event = context.events.take(context)?;
+            let recorded = context.check(Call::EventRecord, driver.event_record(&event, &point.stream.raw));
+            if mutant!("o1_follow_late") {
+                reach = point.stream.timeline.horizon().number();
+            }
+            // An event whose record failed still means an older position: it is never waited for.
+            let answer = recorded
+                .and_then(|()| context.check(Call::StreamWaitEvent, driver.stream_wait_event(&stream.raw, &event)));
+            stream.finish_event(context, event);
+            answer
+        }
+    };
+    answer.map(|()| reach)
+}
+
+impl<D: Driver> StreamState<D> {
+    /// Makes the driver call and numbers it. The caller holds the gate.
+    #[inline]
+    fn enqueue<R>(
+        &self,
+        context: &Context<D>,
+        call: Call,
+        body: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
+    ) -> Result<(R, u64)> {
+        if let Kind::Adopted(_) = self.kind {
+            self.check_not_capturing(context)?;
+        }
+        let early = mutant!("o2_number_early").then(|| self.timeline.submit());
+        let value = context.check(call, body(&context.driver, &self.raw))?;
+        if let Kind::Adopted(last) = &self.kind {
+            self.mark_adopted(context, last);
+        }
+        self.counters.launches.bump();
+        Ok((value, early.unwrap_or_else(|| self.timeline.submit())))
+    }
+
+    /// An event on an adopted stream that captures would belong to the capture, and asking for it later would break it.
+    #[cold]
+    fn check_not_capturing(&self, context: &Context<D>) -> Result<()> {
+        let status = context.check(Call::CaptureStatus, context.driver.capture_status(&self.raw))?;
+        if status != CaptureStatus::None {
+            return Err(Misuse::AdoptedStreamCaptures.into());
+        }
+        Ok(())
+    }
+
+    /// Moves the event of an adopted stream to its new end, before the submission gets its number. Should that fail, nobody can
+    /// tell when the work ends: the stream is given up, and what it used is never released (P11).
+    #[cold]
+    fn mark_adopted(&self, context: &Context<D>, last: &D::Event) {
+        let answer = context.check(Call::EventRecord, context.driver.event_record(last, &self.raw));
+        if let Err(Error::Driver(failure) | Error::Lost(failure)) = answer {
+            self.break_with(failure);
+        }
+    }
+
+    /// What becomes of an event after its edge: a captured one is destroyed, since asking for it would break the capture.
+    fn finish_event(&self, context: &Context<D>, event: D::Event) {
+        match self.kind {
+            Kind::Capture => context.event_destroy(event),
+            _ => context.events.put(context, event),
+        }
+    }
+}
+
+impl<D: Driver> Default for Record<D> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<D: Driver> Record<D> {
+    /// A buffer that nothing has used.
+    pub fn new() -> Self {
+        Self {
+            cover: AtomicU64::new(NOBODY),
+            write: AtomicU64::new(0),
+            read: AtomicU64::new(0),
+            slots: std::array::from_fn(|_| Slot { stream: AtomicU64::new(NOBODY), read: AtomicU64::new(0) }),
+            views: Views::new(),
+            inner: Mutex::new(Inner { cover: None, slots: std::array::from_fn(|_| None), closed: Closed::new() }),
+        }
+    }
+
+    /// Whether `stream` may use it without more. Steady for a caller that holds the stream's gate or `inner`.
+    #[inline]
+    fn covers(&self, stream: u64, access: Access) -> bool {
+        // Relaxed: cover and slots change only under the gate of the stream that they name, which the caller holds, or
+        // under `inner`, which he holds.
+        if self.cover.load(Ordering::Relaxed) == stream {
+            return true;
+        }
+        access == Access::Read && self.slots.iter().any(|slot| slot.stream.load(Ordering::Relaxed) == stream)
+    }
+
+    /// Notes submission `number` of `stream`. The caller holds its gate. `false`: the stream has no place here.
+    #[inline]
+    fn stamp(&self, stream: u64, access: Access, number: u64) -> bool {
+        if mutant!("o1_no_stamp") {
+            return true;
+        }
+        // Relaxed throughout: numbers on a stream are written and closed under its gate.
+        if self.cover.load(Ordering::Relaxed) == stream {
+            let last = if access == Access::Write { &self.write } else { &self.read };
+            last.store(number, Ordering::Relaxed);
+            return true;
+        }
+        for slot in &self.slots {
+            if slot.stream.load(Ordering::Relaxed) == stream {
+                slot.read.store(number, Ordering::Relaxed);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Takes the buffer away from those whose cover conflicts with `access`, each under its own gate, and turns their last
+    /// uses into points. The caller holds `inner` and no gate.
+    fn close(&self, inner: &mut Inner<D>, access: Access) {
+        if let Some(owner) = inner.cover.take() {
+            self.close_cover(inner, owner, access);
+        }
+        match access {
+            Access::Write => self.close_slots(inner, |_| true),
+            // A full house: make room by closing the readers that are done.
+            Access::Read if inner.slots.iter().all(Option::is_some) => {
+                self.close_slots(inner, |reader| reader.timeline.is_drained());
+            }
+            Access::Read => {}
+        }
+    }
+
+    fn close_cover(&self, inner: &mut Inner<D>, owner: Arc<StreamState<D>>, access: Access) {
+        let gate = (!mutant!("o1_close_ungated")).then(|| owner.gate());
+        self.cover.store(NOBODY, Ordering::Relaxed);
+        let write = self.write.load(Ordering::Relaxed);
+        let read = self.read.load(Ordering::Relaxed);
+        if access == Access::Read {
+            // The old owner goes on reading: its slot is set under its gate.
+            self.slots[0].read.store(read, Ordering::Relaxed);
+            self.slots[0].stream.store(owner.id().number(), Ordering::Relaxed);
+        }
+        drop(gate);
+        inner.closed.set_writer(Point { stream: owner.clone(), number: write });
+        if access == Access::Read {
+            inner.slots[0] = Some(owner);
+        } else if !mutant!("o9_forget_own_reads") {
+            inner.closed.add_reader(Point { stream: owner, number: read });
+        }
+    }
+
+    fn close_slots(&self, inner: &mut Inner<D>, wanted: impl Fn(&StreamState<D>) -> bool) {
+        for (slot, reader) in self.slots.iter().zip(&mut inner.slots) {
+            let Some(reader) = reader.take_if(|reader| wanted(reader)) else { continue };
+            let gate = (!mutant!("o1_slot_ungated")).then(|| reader.gate());
+            slot.stream.store(NOBODY, Ordering::Relaxed);
+            let number = slot.read.load(Ordering::Relaxed);
+            drop(gate);
+            if !mutant!("o9_forget_slot") {
+                inner.closed.add_reader(Point { stream: reader, number });
+            }
+        }
+    }
+
+    /// Gives `stream` cover, or a slot for reading. The caller holds `inner` and the stream's gate, and has ordered it
+    /// after what conflicts.
+    fn move_to(&self, inner: &mut Inner<D>, stream: &Arc<StreamState<D>>, access: Access, touch: u64) {
+        let id = stream.id().number();
+        if access == Access::Write {
+            self.write.store(touch, Ordering::Relaxed);
+            self.read.store(0, Ordering::Relaxed);
+            self.cover.store(id, Ordering::Relaxed);
+            inner.cover = Some(stream.clone());
+            inner.closed.clear();
+            return;
+        }
+        if let Some(index) = self.free_slot(inner) {
+            self.slots[index].read.store(0, Ordering::Relaxed);
+            self.slots[index].stream.store(id, Ordering::Relaxed);
+            inner.slots[index] = Some(stream.clone());
+        }
+        // No slot: the point of this read goes to `closed`, and the next read of this stream comes this way again.
+    }
+
+    /// A slot that nobody has. `close` made room where it could.
+    fn free_slot(&self, inner: &Inner<D>) -> Option<usize> {
+        inner.slots.iter().position(Option::is_none)
+    }
+
+    /// What a host access must wait for: writes for a read, all for a write. What is known to be complete is left out.
+    pub fn points(&self, access: Access) -> Points<D> {
+        self.points_of(&self.inner.lock(), access)
+    }
+
+    /// As [`points`](Self::points), unless somebody is moving the buffer right now.
+    pub fn points_now(&self, access: Access) -> Option<Points<D>> {
+        Some(self.points_of(&*self.inner.try_lock()?, access))
+    }
+
+    /// Everything that may still use it, by exclusive access: no lock.
+    pub fn into_points(&mut self) -> Points<D> {
+        let Self { write, read, slots, inner, .. } = self;
+        let inner = inner.get_mut();
+        let mut points: Points<D> = SmallVec::new();
+        let numbers = [&*write, &*read].map(|number| number.load(Ordering::Relaxed));
+        if let Some(owner) = inner.cover.take() {
+            points.push(Point { number: numbers[0].max(numbers[1]), stream: owner });
+        }
+        for (slot, reader) in slots.iter().zip(&mut inner.slots) {
+            if let Some(stream) = reader.take() {
+                points.push(Point { stream, number: slot.read.load(Ordering::Relaxed) });
+            }
+        }
+        points.extend(inner.closed.conflicting(Access::Write).cloned());
+        points.retain(|point| !point.is_complete());
+        points
+    }
+
+    fn points_of(&self, inner: &Inner<D>, access: Access) -> Points<D> {
+        let mut points: Points<D> = SmallVec::new();
+        if let Some(owner) = &inner.cover {
+            // Relaxed: a stamp that happened before the question is seen; of others nothing is promised (O2).
+            let write = self.write.load(Ordering::Relaxed);
+            let read = if access == Access::Write { self.read.load(Ordering::Relaxed) } else { 0 };
+            points.push(Point { stream: owner.clone(), number: write.max(read) });
+        }
+        if access == Access::Write {
+            for (slot, reader) in self.slots.iter().zip(&inner.slots) {
+                if let Some(stream) = reader {
+                    points.push(Point { stream: stream.clone(), number: slot.read.load(Ordering::Relaxed) });
+                }
+            }
+        }
+        points.extend(inner.closed.conflicting(access).cloned());
+        points.retain(|point| !point.is_complete());
+        points
+    }
+
+    /// Whether work that conflicts with `access` of the host may still run. Pessimistic when in doubt (O2).
+    pub fn is_busy(&self, access: Access) -> bool {
+        !self.points(access).is_empty()
+    }
+
+    /// Waits for all work submitted before the call that conflicts with `access` of the host (O3).
+    pub fn wait(&self, context: &Context<D>, access: Access) -> Result<()> {
+        if is_within(Place::Hold) {
+            return Err(Misuse::InsideHold.into());
+        }
+        self.points(access).iter().try_for_each(|point| point.wait(context))
+    }
+
+    /// Makes the host the owner: closes every conflicting cover, so that a conflicting take is refused until
+    /// [`end_view`](Self::end_view), then waits. On an error there is no view.
+    pub fn begin_view(&self, context: &Context<D>, access: Access) -> Result<()> {
+        if is_within(Place::Hold) {
+            return Err(Misuse::InsideHold.into());
+        }
+        let points = {
+            let mut inner = self.inner.lock();
+            self.views.begin(access)?;
+            // For a host read, streams keep their slots and read on; nobody keeps cover, since cover can write.
+            self.close(&mut inner, access);
+            self.points_of(&inner, access)
+        };
+        let waited = points.iter().try_for_each(|point| point.wait(context));
+        if waited.is_err() {
+            self.end_view(access);
+        }
+        waited
+    }
+
+    /// Ends a view. One atomic operation: views are dropped anywhere (R1).
+    pub fn end_view(&self, access: Access) {
+        self.views.end(access);
+    }
+}
+
+/// Views of the host: any number of readers, or one writer.
+#[derive(Debug)]
+struct Views(AtomicU32);
+
+impl Views {
+    const WRITER: u32 = 1 << 31;
+
+    fn new() -> Self {
+        Self(AtomicU32::new(0))
+    }
+
+    /// Adds a view. The caller holds `inner`, so that only ends run beside this.
+    fn begin(&self, access: Access) -> Result<()> {
+        // E4.r: Acquire; pairs with E4.w in `end`: what the host did through the ended view comes first.
+        let views = self.0.load(ordering!("E4.r", Acquire));
+        let step = match access {
+            Access::Read if views & Self::WRITER == 0 && views < Self::WRITER - 1 => 1,
+            Access::Write if views == 0 => Self::WRITER,
+            _ => return Err(Misuse::HostView.into()),
+        };
+        // Relaxed: takers look under `inner`, which the caller holds.
+        self.0.fetch_add(step, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn end(&self, access: Access) {
+        let step = if access == Access::Write { Self::WRITER } else { 1 };
+        // E4.w: Release; pairs with E4.r in `begin` and `forbid`.
+        self.0.fetch_sub(step, ordering!("E4.w", Release));
+    }
+
+    /// Whether a device access of this kind conflicts with a view.
+    fn forbid(&self, access: Access) -> bool {
+        // E4.r: Acquire; pairs with E4.w: a device access ordered after this look is after what the host did.
+        let views = self.0.load(ordering!("E4.r", Acquire));
+        if mutant!("o3_ignore_views") {
+            return false;
+        }
+        match access {
+            Access::Read => views & Self::WRITER != 0,
+            Access::Write => views != 0,
+        }
+    }
+}

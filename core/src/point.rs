@@ -1,0 +1,85 @@
+//! Points: (stream, number), and the two counters of a stream that give them meaning.
+//!
+//! `submitted` counts what the driver accepted; `completed` is a watermark below which all is known to have run. Both
+//! only grow. So "is this still busy?" is a comparison, nothing stores its answer, and no answer can be lost (O2):
+//!
+//! - a number is taken *after* the driver accepted the work, so whoever reads `submitted >= n` knows that work n was
+//!   accepted. Two threads may take numbers out of queue order; a number still never exceeds what was accepted.
+//! - `completed` is raised to a value of `submitted` that was read *before* the question was put to the driver: the
+//!   [`Horizon`] is that reading, and only [`Timeline::horizon`] makes one.
+//!
+//! Why a claim of a stream ends every older point: it raises `completed` to the last number, after an idle answer (S2).
+//!
+//! The counters are 64 bits wide: at a submission a nanosecond they wrap after 584 years.
+
+use crate::ordering;
+use crate::sync::atomic::AtomicU64;
+
+/// The two counters of a stream.
+///
+/// | counter | changes by | keeps |
+/// |---|---|---|
+/// | `submitted` | `fetch_add` after acceptance, E1 | O2 S2 |
+/// | `completed` | `fetch_max` of a horizon, E2 | O2 O3 S2 S3 |
+#[derive(Debug)]
+pub struct Timeline {
+    submitted: AtomicU64,
+    completed: AtomicU64,
+}
+
+/// All work up to here had been accepted when this was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Horizon(u64);
+
+impl Horizon {
+    /// The number.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+}
+
+impl Default for Timeline {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Timeline {
+    /// A stream that was given nothing yet.
+    pub fn new() -> Self {
+        Self { submitted: AtomicU64::new(0), completed: AtomicU64::new(0) }
+    }
+
+    /// Numbers one submission that the driver has accepted. The numbers begin at 1.
+    #[inline]
+    pub fn submit(&self) -> u64 {
+        // E1.w: Release; pairs with E1.r in `horizon`. Who reads the number may ask the driver about the work.
+        self.submitted.fetch_add(1, ordering!("E1.w", Release)) + 1
+    }
+
+    /// What had been accepted by now. Read it before the question is put to the driver.
+    #[inline]
+    pub fn horizon(&self) -> Horizon {
+        // E1.r: Acquire; pairs with E1.w in `submit`. The driver then answers from a state that has the work.
+        Horizon(self.submitted.load(ordering!("E1.r", Acquire)))
+    }
+
+    /// Notes that all work up to `horizon` has completed.
+    pub fn raise(&self, horizon: Horizon) {
+        // E2.w: Release; pairs with E2.r in `is_complete`. Who learns of it second-hand sees the bytes.
+        self.completed.fetch_max(horizon.0, ordering!("E2.w", Release));
+    }
+
+    /// Whether the submission of this number is known to have completed. Zero always has.
+    #[inline]
+    pub fn is_complete(&self, number: u64) -> bool {
+        // E2.r: Acquire; pairs with E2.w in `raise`.
+        number == 0 || self.completed.load(ordering!("E2.r", Acquire)) >= number
+    }
+
+    /// Whether everything accepted so far is known to have completed.
+    pub fn is_drained(&self) -> bool {
+        let horizon = self.horizon();
+        self.is_complete(horizon.0)
+    }
+}

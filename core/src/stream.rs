@@ -1,0 +1,432 @@
+//! Streams: their state, who may visit one, and the pool that leases them.
+//!
+//! A [`Stream`](crate::Stream) is a lease; the lease ends with its last clone. Ended leases go back to the pool as they
+//! are. A claim takes the oldest, asks the driver outside the pool's lock whether it is idle, and puts it back if not.
+//!
+//! | state of a pooled stream | meaning | changes by | keeps |
+//! |---|---|---|---|
+//! | leased | one live lease | `claim` (after an idle answer) | S1 S2 |
+//! | returned | no lease; may be busy | drop of the last clone | S2 S5 |
+//! | candidate | popped by one claim that asks about it | `claim`, `trim` | S1 S5 S6 |
+//! | quarantined | failed once; never used again | a failed query or wait | S7 |
+//! | destroyed | a tombstone: every number complete | `trim`, shutdown | S6 |
+//!
+//! # Visits
+//! Whoever makes a driver call on a stream that he does not lease is a *guest*: the record of an edge, a host wait, the
+//! worker's host function. One word counts entries above and guests below. A guest enters, looks at `completed` again, makes
+//! his call, leaves. A claim reads the word, wants no guests, reads `submitted`, asks, raises `completed` and swaps the
+//! word: if anybody came meanwhile, even if he left again, the swap fails and the stream goes back. So nothing is ever
+//! enqueued on a stream that has changed hands or is gone (S3, S6).
+//!
+//! The race that looks wrong: a guest enters right after the swap. He then reads from it (E3), so he sees the raised
+//! watermark, finds his number complete, and enqueues nothing.
+
+use crate::context::Context;
+use crate::driver::{Call, Driver, Priority, Progress};
+use crate::error::{DriverFailure, Error, Result};
+use crate::id::StreamId;
+use crate::mutant;
+use crate::ordering;
+use crate::ownership::follow::Follows;
+use crate::point::Timeline;
+use crate::sync::atomic::AtomicU64;
+use crate::sync::{Arc, Mutex, MutexGuard};
+
+pub mod state;
+
+use self::state::{Figures, Shelf};
+
+/// What kind of stream it is.
+#[derive(Debug)]
+pub enum Kind<D: Driver> {
+    /// Made by the pool and leased.
+    Pooled(Priority),
+    /// Made by somebody else. The event is recorded after each submission, since nobody can ask the stream later.
+    Adopted(D::Event),
+    /// Made for captures; never executes, so nothing on it ever completes.
+    Capture,
+}
+
+/// One stream of the driver and all that is known about it. Never reused for another raw handle (O7).
+#[derive(Debug)]
+pub struct StreamState<D: Driver> {
+    id: StreamId,
+    pub raw: D::Stream,
+    pub kind: Kind<D>,
+    pub timeline: Timeline,
+    visits: Visits,
+    // Held from checking the arguments of a launch to stamping them. Lock order: the locks of buffers in address
+    // order, then one gate; never two gates, never a gate while waiting for a buffer.
+    gate: Mutex<Gate>,
+    broken: Mutex<Option<std::sync::Arc<DriverFailure>>>,
+    pub counters: Counters,
+}
+
+/// What the gate protects besides the order of its holders.
+#[derive(Debug, Default)]
+pub struct Gate {
+    /// Which work of other streams this one already waits for.
+    pub follows: Follows,
+}
+
+/// Figures of a stream, written under its gate, read by `stats()` at any time.
+///
+/// std atomics, outside the facade: they carry no ordering and decide nothing.
+#[derive(Debug, Default)]
+pub struct Counters {
+    pub launches: Figure,
+    pub covered: Figure,
+    pub handovers: Figure,
+    pub edges_inserted: Figure,
+    pub edges_skipped: Figure,
+}
+
+/// A number that one thread at a time raises and any may read.
+#[derive(Debug, Default)]
+pub struct Figure(std::sync::atomic::AtomicU64);
+
+impl Figure {
+    /// Adds one. Only under the gate: a load and a store, not a read-modify-write.
+    #[inline]
+    pub fn bump(&self) {
+        // Relaxed: a figure, ordered by the gate among writers; readers take what they get.
+        let value = self.0.load(std::sync::atomic::Ordering::Relaxed);
+        self.0.store(value + 1, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// The value, or a recent one.
+    pub fn value(&self) -> u64 {
+        self.0.load(std::sync::atomic::Ordering::Relaxed)
+    }
+}
+
+impl<D: Driver> StreamState<D> {
+    pub fn new(raw: D::Stream, kind: Kind<D>) -> Arc<Self> {
+        Arc::new(Self {
+            id: StreamId::fresh(),
+            raw,
+            kind,
+            timeline: Timeline::new(),
+            visits: Visits::new(),
+            gate: Mutex::new(Gate::default()),
+            broken: Mutex::new(None),
+            counters: Counters::default(),
+        })
+    }
+
+    /// Its identity, never used again.
+    pub fn id(&self) -> StreamId {
+        self.id
+    }
+
+    /// Takes the gate.
+    #[inline]
+    pub fn gate(&self) -> MutexGuard<'_, Gate> {
+        self.gate.lock()
+    }
+
+    /// Takes the gate, unless it is held and the thread must not wait.
+    #[inline]
+    pub fn gate_or(&self, refuse: impl FnOnce() -> bool) -> Option<MutexGuard<'_, Gate>> {
+        self.gate.lock_or(refuse)
+    }
+
+    /// Enters as a guest on behalf of submission `number`; `None` when that has completed: then there is nothing to do.
+    pub fn visit(&self, number: u64) -> Option<Guest<'_, D>> {
+        if mutant!("s3_no_guest") {
+            return (!self.timeline.is_complete(number)).then_some(Guest { stream: self, entered: false });
+        }
+        self.visits.enter();
+        let guest = Guest { stream: self, entered: true };
+        if !mutant!("s3_no_recheck") && self.timeline.is_complete(number) {
+            return None;
+        }
+        Some(guest)
+    }
+
+    /// The failure after which the stream was given up.
+    pub fn broken(&self) -> Option<std::sync::Arc<DriverFailure>> {
+        self.broken.lock().clone()
+    }
+
+    /// Gives the stream up (S7). The first failure is kept.
+    pub fn break_with(&self, failure: std::sync::Arc<DriverFailure>) {
+        self.broken.lock().get_or_insert(failure);
+    }
+
+    /// Waits until submission `number` has completed, and learns of all that completed with it.
+    ///
+    /// # Errors
+    /// `Lost` when the device is gone; `StreamBroken` when the stream was given up; the driver's own.
+    pub fn wait(&self, context: &Context<D>, number: u64) -> Result<()> {
+        if self.timeline.is_complete(number) {
+            return Ok(());
+        }
+        context.check_alive()?;
+        let Some(_guest) = self.visit(number) else { return Ok(()) };
+        if let Some(cause) = self.broken() {
+            return Err(Error::StreamBroken(cause));
+        }
+        let late = mutant!("o2_horizon_late");
+        let mut horizon = self.timeline.horizon();
+        let answer = match &self.kind {
+            Kind::Adopted(last) => context.guarded(Call::EventSynchronize, |driver| driver.event_synchronize(last)),
+            _ => context.guarded(Call::StreamSynchronize, |driver| driver.stream_synchronize(&self.raw)),
+        };
+        if late {
+            horizon = self.timeline.horizon();
+        }
+        self.learn(horizon, answer)
+    }
+
+    /// Asks whether all accepted work has completed, and learns of it. `None`: not now, a capture would break.
+    pub fn query(&self, context: &Context<D>) -> Option<Result<Progress>> {
+        let late = mutant!("o2_query_horizon_late");
+        let mut horizon = self.timeline.horizon();
+        let answer = match &self.kind {
+            Kind::Adopted(last) => context.guarded_now(Call::EventQuery, |driver| driver.event_query(last)),
+            _ => context.guarded_now(Call::StreamQuery, |driver| driver.stream_query(&self.raw)),
+        }?;
+        if late {
+            horizon = self.timeline.horizon();
+        }
+        Some(match answer {
+            Ok(Progress::Pending) => Ok(Progress::Pending),
+            Ok(Progress::Complete) => self.learn(horizon, Ok(())).map(|()| Progress::Complete),
+            Err(error) => self.learn(horizon, Err(error)).map(|()| Progress::Complete),
+        })
+    }
+
+    fn learn(&self, horizon: crate::point::Horizon, answer: Result<()>) -> Result<()> {
+        match answer {
+            Ok(()) => {
+                self.timeline.raise(horizon);
+                Ok(())
+            }
+            Err(error) => {
+                if let Error::Driver(failure) = &error {
+                    self.break_with(failure.clone());
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Entries above, guests below, in one word, so that a claim sees both in one swap.
+///
+/// The upper half only grows: with a plain count of guests, one who came, enqueued and left between a claim's question and
+/// its swap would go unseen. It wraps after 2^32 visits; a claim would have to sleep through exactly that many.
+#[derive(Debug)]
+struct Visits(AtomicU64);
+
+impl Visits {
+    const ENTRY: u64 = 1 << 32;
+    const GUESTS: u64 = Self::ENTRY - 1;
+
+    fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    fn enter(&self) {
+        let step = if mutant!("s3_visits_aba") { 1 } else { Self::ENTRY | 1 };
+        // E3.enter: Acquire; pairs with E3.claim. A guest who enters after a claim sees the watermark it raised.
+        self.0.fetch_add(step, ordering!("E3.enter", Acquire));
+    }
+
+    fn leave(&self) {
+        // E3.leave: Release; pairs with E3.look. A claim that finds no guest sees what the last one enqueued.
+        self.0.fetch_sub(1, ordering!("E3.leave", Release));
+    }
+
+    /// The word, if no guest is inside.
+    fn look(&self) -> Option<u64> {
+        // E3.look: Acquire; pairs with E3.leave.
+        let word = self.0.load(ordering!("E3.look", Acquire));
+        (word & Self::GUESTS == 0).then_some(word)
+    }
+
+    /// Whether nobody entered since `word` was read; publishes what the claim learned.
+    fn confirm(&self, word: u64) -> bool {
+        if mutant!("s3_claim_unconfirmed") {
+            return true;
+        }
+        // E3.claim: AcqRel; its release side pairs with E3.enter. Relaxed on failure: nothing is concluded from it.
+        self.0
+            .compare_exchange(
+                word,
+                word.wrapping_add(Self::ENTRY),
+                ordering!("E3.claim", AcqRel),
+                crate::sync::atomic::Ordering::Relaxed,
+            )
+            .is_ok()
+    }
+}
+
+/// Somebody who makes a driver call on a stream that he does not lease. Leaves when dropped.
+#[must_use]
+pub struct Guest<'a, D: Driver> {
+    stream: &'a StreamState<D>,
+    entered: bool,
+}
+
+impl<D: Driver> Drop for Guest<'_, D> {
+    fn drop(&mut self) {
+        if self.entered {
+            self.stream.visits.leave();
+        }
+    }
+}
+
+/// What a claim found out about a candidate.
+#[derive(Debug)]
+enum Candidate {
+    /// Idle, and nobody came meanwhile: it is the claimer's.
+    Claimed,
+    /// Busy, visited, or not to be asked now.
+    Busy,
+    /// Its query failed.
+    Broken,
+}
+
+/// The pool: leases streams, and makes new ones up to a cap when none is idle.
+#[derive(Debug)]
+pub struct Pool<D: Driver> {
+    // Never held across a driver call (R1, R3).
+    shelf: Mutex<Shelf<Arc<StreamState<D>>>>,
+}
+
+impl<D: Driver> Pool<D> {
+    /// An empty pool that makes at most `cap` streams.
+    pub fn new(cap: usize) -> Self {
+        Self { shelf: Mutex::new(Shelf::new(cap)) }
+    }
+
+    /// Leases a stream: an idle one, or a new one.
+    ///
+    /// # Errors
+    /// `StreamLimit` at the cap, `Lost`, or the driver's when it cannot make one; the pool is then as it was (S5).
+    pub fn claim(&self, context: &Context<D>, priority: Priority) -> Result<Arc<StreamState<D>>> {
+        context.check_alive()?;
+        let rounds = self.shelf.lock().returned(priority);
+        for _ in 0..rounds {
+            let Some(candidate) = self.shelf.lock().take(priority) else { break };
+            match candidate.examine(context) {
+                Candidate::Claimed => {
+                    self.shelf.lock().lease();
+                    return Ok(candidate);
+                }
+                Candidate::Busy => self.shelf.lock().put_back(priority, candidate),
+                Candidate::Broken => self.shelf.lock().quarantine(candidate),
+            }
+        }
+        self.make(context, priority)
+    }
+
+    #[cold]
+    fn make(&self, context: &Context<D>, priority: Priority) -> Result<Arc<StreamState<D>>> {
+        self.shelf.lock().reserve().map_err(|cap| Error::StreamLimit { cap })?;
+        match context.check(Call::StreamCreate, context.driver.stream_create(priority)) {
+            Ok(raw) => {
+                let state = StreamState::new(raw, Kind::Pooled(priority));
+                self.shelf.lock().made(state.clone());
+                Ok(state)
+            }
+            Err(error) => {
+                self.shelf.lock().unreserve();
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes a stream back whose lease has ended. Makes no driver call (R1).
+    pub fn give(&self, state: Arc<StreamState<D>>) {
+        let Kind::Pooled(priority) = state.kind else { return };
+        let broken = state.broken().is_some();
+        let mut shelf = self.shelf.lock();
+        match broken {
+            true => shelf.quarantine_leased(state),
+            false => shelf.give_back(priority, state),
+        }
+    }
+
+    /// Destroys the idle streams that nobody leases; returns how many.
+    pub fn trim(&self, context: &Context<D>) -> usize {
+        let mut destroyed = 0;
+        for priority in [Priority::Low, Priority::Normal, Priority::High] {
+            let rounds = self.shelf.lock().returned(priority);
+            for _ in 0..rounds {
+                let Some(candidate) = self.shelf.lock().take(priority) else { break };
+                match candidate.examine(context) {
+                    Candidate::Claimed => {
+                        candidate.destroy(context);
+                        self.shelf.lock().destroyed(|state| state.id == candidate.id, &candidate.figures());
+                        destroyed += 1;
+                    }
+                    Candidate::Busy => self.shelf.lock().put_back(priority, candidate),
+                    Candidate::Broken => self.shelf.lock().quarantine(candidate),
+                }
+            }
+        }
+        destroyed
+    }
+
+    /// A copy of the list of all streams that exist.
+    pub fn streams(&self) -> Vec<Arc<StreamState<D>>> {
+        self.shelf.lock().all.clone()
+    }
+
+    /// The pool's figures.
+    pub fn figures(&self) -> Figures {
+        let (mut figures, all) = {
+            let shelf = self.shelf.lock();
+            (shelf.figures, shelf.all.clone())
+        };
+        for state in &all {
+            figures.add(&state.figures());
+        }
+        figures
+    }
+}
+
+impl<D: Driver> StreamState<D> {
+    /// Asks whether this candidate may change hands: idle, and not visited from before the question to after it.
+    fn examine(&self, context: &Context<D>) -> Candidate {
+        let Some(word) = self.visits.look() else { return Candidate::Busy };
+        if mutant!("s2_claim_no_query") {
+            self.timeline.raise(self.timeline.horizon());
+            return Candidate::Claimed;
+        }
+        let progress = if mutant!("s2_claim_no_raise") {
+            context.guarded_now(Call::StreamQuery, |driver| driver.stream_query(&self.raw))
+        } else {
+            self.query(context)
+        };
+        match progress {
+            Some(Ok(Progress::Complete)) if self.visits.confirm(word) => Candidate::Claimed,
+            Some(Ok(_)) | None => Candidate::Busy,
+            Some(Err(_)) => Candidate::Broken,
+        }
+    }
+
+    /// Destroys the raw stream: the caller has claimed it, and will not lease it.
+    fn destroy(&self, context: &Context<D>) {
+        // SAFETY: S6. `examine` proved it idle and unvisited and took it off the shelf, so no lease and no guest uses the
+        // handle, now or later: every number on it is complete, and who visits for one turns round at once.
+        let answer = unsafe { context.driver.stream_destroy(&self.raw) };
+        if let Err(error) = answer {
+            context.fail(Call::StreamDestroy, &error);
+        }
+    }
+
+    fn figures(&self) -> Figures {
+        Figures {
+            launches: self.counters.launches.value(),
+            covered: self.counters.covered.value(),
+            handovers: self.counters.handovers.value(),
+            edges_inserted: self.counters.edges_inserted.value(),
+            edges_skipped: self.counters.edges_skipped.value(),
+            ..Figures::default()
+        }
+    }
+}

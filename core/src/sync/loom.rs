@@ -1,0 +1,280 @@
+//! Model builds for loom: its types in the shape of the native half.
+//!
+//! Every operation of an atomic is preceded by a *probe*: a relaxed read-modify-write of a companion. Loom 0.7 keeps
+//! only the last access of an atomic for its partial-order reduction, so that a thread which loads and later stores
+//! hides the loads of others, and reports "complete" without having tried them (tokio-rs/loom #166, #392). Probes
+//! conflict with each other, so no order stays hidden; being relaxed, they order nothing. `verification` compares the
+//! outcomes with those of a checker that has no reduction.
+//!
+//! Loom has no const constructors, no `Weak`, no timeouts and no spurious wake-ups.
+
+pub use ::loom::sync::Arc;
+pub use ::loom::thread_local;
+
+pub mod atomic {
+    //! Probed atomics.
+    use ::loom::sync::atomic as inner;
+    pub use ::std::sync::atomic::Ordering;
+
+    #[derive(Debug)]
+    pub(super) struct Probe(inner::AtomicUsize);
+
+    impl Probe {
+        pub(super) fn new() -> Self {
+            Self(inner::AtomicUsize::new(0))
+        }
+
+        pub(super) fn touch(&self) {
+            // Relaxed: a scheduling point that conflicts with every other probe, and no edge.
+            self.0.fetch_add(0, Ordering::Relaxed);
+        }
+    }
+
+    macro_rules! probed {
+        ($name:ident, $value:ty, [$($fetch:ident),*]) => {
+            /// An atomic whose every operation is visible to loom's reduction.
+            #[derive(Debug)]
+            pub struct $name {
+                probe: Probe,
+                value: inner::$name,
+            }
+
+            impl $name {
+                /// A new atomic.
+                pub fn new(value: $value) -> Self {
+                    Self { probe: Probe::new(), value: inner::$name::new(value) }
+                }
+
+                /// As std.
+                #[track_caller]
+                pub fn load(&self, order: Ordering) -> $value {
+                    self.probe.touch();
+                    self.value.load(order)
+                }
+
+                /// As std.
+                #[track_caller]
+                pub fn store(&self, value: $value, order: Ordering) {
+                    self.probe.touch();
+                    self.value.store(value, order);
+                }
+
+                /// As std.
+                #[track_caller]
+                pub fn swap(&self, value: $value, order: Ordering) -> $value {
+                    self.probe.touch();
+                    self.value.swap(value, order)
+                }
+
+                /// As std.
+                ///
+                /// # Errors
+                /// The value found, where it is not `current`.
+                #[track_caller]
+                pub fn compare_exchange(
+                    &self,
+                    current: $value,
+                    new: $value,
+                    success: Ordering,
+                    failure: Ordering,
+                ) -> Result<$value, $value> {
+                    self.probe.touch();
+                    self.value.compare_exchange(current, new, success, failure)
+                }
+
+                /// As std, but never fails spuriously.
+                ///
+                /// # Errors
+                /// The value found, where it is not `current`.
+                #[track_caller]
+                pub fn compare_exchange_weak(
+                    &self,
+                    current: $value,
+                    new: $value,
+                    success: Ordering,
+                    failure: Ordering,
+                ) -> Result<$value, $value> {
+                    self.compare_exchange(current, new, success, failure)
+                }
+
+                $(
+                    /// As std.
+                    #[track_caller]
+                    pub fn $fetch(&self, value: $value, order: Ordering) -> $value {
+                        self.probe.touch();
+                        self.value.$fetch(value, order)
+                    }
+                )*
+            }
+
+            impl Default for $name {
+                fn default() -> Self {
+                    Self::new(<$value>::default())
+                }
+            }
+        };
+    }
+
+    probed!(AtomicBool, bool, [fetch_and, fetch_or, fetch_xor]);
+    probed!(AtomicU32, u32, [fetch_add, fetch_sub, fetch_and, fetch_or, fetch_xor, fetch_max, fetch_min]);
+    probed!(AtomicU64, u64, [fetch_add, fetch_sub, fetch_and, fetch_or, fetch_xor, fetch_max, fetch_min]);
+    probed!(AtomicUsize, usize, [fetch_add, fetch_sub, fetch_and, fetch_or, fetch_xor, fetch_max, fetch_min]);
+}
+
+/// A mutex without poisoning.
+#[derive(Debug, Default)]
+pub struct Mutex<T>(::loom::sync::Mutex<T>);
+
+/// Proof that a [`Mutex`] is held. The option is empty only inside [`Condvar::wait`].
+#[derive(Debug)]
+pub struct MutexGuard<'a, T>(Option<::loom::sync::MutexGuard<'a, T>>);
+
+impl<T> Mutex<T> {
+    /// A new, free mutex.
+    pub fn new(value: T) -> Self {
+        Self(::loom::sync::Mutex::new(value))
+    }
+
+    /// Takes the lock, waiting for whoever holds it.
+    #[track_caller]
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        MutexGuard(Some(self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)))
+    }
+
+    /// Takes the lock if it is free.
+    #[track_caller]
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        self.0.try_lock().ok().map(|guard| MutexGuard(Some(guard)))
+    }
+
+    /// The value, without locking: `&mut self` proves that nobody holds it.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl<T> std::ops::Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.0.as_ref().expect("a guard is empty only while its thread waits")
+    }
+}
+
+impl<T> std::ops::DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.0.as_mut().expect("a guard is empty only while its thread waits")
+    }
+}
+
+/// A condition variable with parking_lot's signature.
+#[derive(Debug, Default)]
+pub struct Condvar(::loom::sync::Condvar);
+
+impl Condvar {
+    /// A new condition variable.
+    pub fn new() -> Self {
+        Self(::loom::sync::Condvar::new())
+    }
+
+    /// Lets go of the lock, waits for a notification, takes the lock again.
+    #[track_caller]
+    pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        let held = guard.0.take().expect("a guard is empty only while its thread waits");
+        guard.0 = Some(self.0.wait(held).unwrap_or_else(std::sync::PoisonError::into_inner));
+    }
+
+    /// Wakes one waiter.
+    #[track_caller]
+    pub fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
+    /// Wakes all waiters.
+    #[track_caller]
+    pub fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}
+
+/// The specification of arc-swap, as far as the core may rely on it: a load may be stale and acquires only what the
+/// storer of the value it returns had done; a store releases and acquires.
+///
+/// A lock in its place would hide defects: every load of it would be fresh. Values are kept until the cell is dropped,
+/// so this says nothing about when arc-swap drops one.
+#[derive(Debug)]
+pub struct ArcCell<T> {
+    probe: atomic::Probe,
+    current: ::loom::sync::atomic::AtomicUsize,
+    // A std lock on purpose: loom must not see it, or it would add edges of its own.
+    kept: std::sync::Mutex<Vec<std::sync::Arc<T>>>,
+}
+
+impl<T> ArcCell<T> {
+    /// A cell that holds `value`.
+    pub fn new(value: std::sync::Arc<T>) -> Self {
+        Self {
+            probe: atomic::Probe::new(),
+            current: ::loom::sync::atomic::AtomicUsize::new(0),
+            kept: std::sync::Mutex::new(vec![value]),
+        }
+    }
+
+    /// The value of some recent store.
+    #[track_caller]
+    pub fn load(&self) -> std::sync::Arc<T> {
+        self.probe.touch();
+        let index = self.current.load(atomic::Ordering::Acquire);
+        self.kept()[index].clone()
+    }
+
+    /// Replaces the value.
+    #[track_caller]
+    pub fn store(&self, value: std::sync::Arc<T>) {
+        self.probe.touch();
+        let index = {
+            let mut kept = self.kept();
+            kept.push(value);
+            kept.len() - 1
+        };
+        self.current.swap(index, atomic::Ordering::AcqRel);
+    }
+
+    fn kept(&self) -> std::sync::MutexGuard<'_, Vec<std::sync::Arc<T>>> {
+        self.kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// Threads, as far as the core needs them.
+pub mod thread {
+    pub use ::loom::thread::{Thread, current, park};
+}
+
+pub mod coop {
+    //! No cooperative scheduler: loom is one already.
+    use std::rc::Rc;
+
+    /// As the native one; never called.
+    pub trait Scheduler {
+        /// Lets others run.
+        fn yield_blocked(&self);
+        /// The identity of the running thread.
+        fn thread_id(&self) -> u64;
+    }
+
+    /// Ignores `scheduler`.
+    pub fn install(scheduler: Option<Rc<dyn Scheduler>>) -> Option<Rc<dyn Scheduler>> {
+        drop(scheduler);
+        None
+    }
+
+    /// Nobody to yield to.
+    pub fn yield_blocked() -> bool {
+        false
+    }
+
+    /// No name of its own.
+    pub fn thread_id() -> Option<u64> {
+        None
+    }
+}

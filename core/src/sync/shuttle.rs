@@ -1,0 +1,143 @@
+//! Model builds for shuttle: its types in the shape of the native half.
+//!
+//! Shuttle is sequentially consistent whatever the orderings say, and has no reduction that could hide an order: it is
+//! the oracle for loom's probes, and reaches sizes that loom does not. It has no leak or race detection.
+
+pub use ::shuttle::sync::Arc;
+pub use ::shuttle::thread_local;
+
+pub mod atomic {
+    //! Shuttle's atomics; each operation is a scheduling point.
+    pub use ::shuttle::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+}
+
+/// A mutex without poisoning.
+#[derive(Debug, Default)]
+pub struct Mutex<T>(::shuttle::sync::Mutex<T>);
+
+/// Proof that a [`Mutex`] is held. The option is empty only inside [`Condvar::wait`].
+#[derive(Debug)]
+pub struct MutexGuard<'a, T>(Option<::shuttle::sync::MutexGuard<'a, T>>);
+
+impl<T> Mutex<T> {
+    /// A new, free mutex.
+    pub const fn new(value: T) -> Self {
+        Self(::shuttle::sync::Mutex::new(value))
+    }
+
+    /// Takes the lock, waiting for whoever holds it.
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        MutexGuard(Some(self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)))
+    }
+
+    /// Takes the lock if it is free.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        match self.0.try_lock() {
+            Ok(guard) => Some(MutexGuard(Some(guard))),
+            Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(MutexGuard(Some(poisoned.into_inner()))),
+            Err(std::sync::TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// The value, without locking: `&mut self` proves that nobody holds it.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl<T> std::ops::Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.0.as_ref().expect("a guard is empty only while its thread waits")
+    }
+}
+
+impl<T> std::ops::DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.0.as_mut().expect("a guard is empty only while its thread waits")
+    }
+}
+
+/// A condition variable with parking_lot's signature.
+#[derive(Debug, Default)]
+pub struct Condvar(::shuttle::sync::Condvar);
+
+impl Condvar {
+    /// A new condition variable.
+    pub const fn new() -> Self {
+        Self(::shuttle::sync::Condvar::new())
+    }
+
+    /// Lets go of the lock, waits for a notification, takes the lock again.
+    pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        let held = guard.0.take().expect("a guard is empty only while its thread waits");
+        guard.0 = Some(self.0.wait(held).unwrap_or_else(std::sync::PoisonError::into_inner));
+    }
+
+    /// Wakes one waiter.
+    pub fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
+    /// Wakes all waiters.
+    pub fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}
+
+/// A shared pointer that is replaced as a whole. A lock is as strong as anything under sequential consistency.
+#[derive(Debug)]
+pub struct ArcCell<T>(Mutex<std::sync::Arc<T>>);
+
+impl<T> ArcCell<T> {
+    /// A cell that holds `value`.
+    pub const fn new(value: std::sync::Arc<T>) -> Self {
+        Self(Mutex::new(value))
+    }
+
+    /// The value of some recent store.
+    pub fn load(&self) -> std::sync::Arc<T> {
+        self.0.lock().clone()
+    }
+
+    /// Replaces the value.
+    pub fn store(&self, value: std::sync::Arc<T>) {
+        let before = std::mem::replace(&mut *self.0.lock(), value);
+        drop(before);
+    }
+}
+
+/// Threads, as far as the core needs them.
+pub mod thread {
+    pub use ::shuttle::thread::{Thread, current, park};
+}
+
+pub mod coop {
+    //! No cooperative scheduler: shuttle is one already.
+    use std::rc::Rc;
+
+    /// As the native one; never called.
+    pub trait Scheduler {
+        /// Lets others run.
+        fn yield_blocked(&self);
+        /// The identity of the running thread.
+        fn thread_id(&self) -> u64;
+    }
+
+    /// Ignores `scheduler`.
+    pub fn install(scheduler: Option<Rc<dyn Scheduler>>) -> Option<Rc<dyn Scheduler>> {
+        drop(scheduler);
+        None
+    }
+
+    /// Nobody to yield to.
+    pub fn yield_blocked() -> bool {
+        false
+    }
+
+    /// No name of its own.
+    pub fn thread_id() -> Option<u64> {
+        None
+    }
+}
