@@ -141,6 +141,13 @@ impl<T> Mutex<T> {
         MutexGuard(Some(self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)))
     }
 
+    /// Takes the lock; but if it is held and `refuse` says so, does not wait for it.
+    #[track_caller]
+    pub fn lock_or(&self, refuse: impl FnOnce() -> bool) -> Option<MutexGuard<'_, T>> {
+        // Asked first, which costs no schedule: whether to refuse depends on the calling thread alone.
+        if refuse() { self.try_lock() } else { Some(self.lock()) }
+    }
+
     /// Takes the lock if it is free.
     #[track_caller]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {

@@ -30,6 +30,12 @@ impl<T> Mutex<T> {
         MutexGuard(Some(self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)))
     }
 
+    /// Takes the lock; but if it is held and `refuse` says so, does not wait for it.
+    pub fn lock_or(&self, refuse: impl FnOnce() -> bool) -> Option<MutexGuard<'_, T>> {
+        // Asked first, which costs no schedule: whether to refuse depends on the calling thread alone.
+        if refuse() { self.try_lock() } else { Some(self.lock()) }
+    }
+
     /// Takes the lock if it is free.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         match self.0.try_lock() {

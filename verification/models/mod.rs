@@ -1,0 +1,18 @@
+//! The models: the same bodies for loom, for shuttle and for real threads.
+//!
+//! A model is named by its claim. Its body has four labelled parts: setup, threads, join, claim. Beside the claim it
+//! must *reach* each contested path that it names in at least one execution, and it must kill the mutants that
+//! `mutants.rs` gives to it.
+//!
+//! This module is included once for each checker; `super` is the checker's side.
+
+pub(self) use super::{checker, tenure};
+pub(self) use crate::model::{Litmus, Model, Reached, Search};
+
+pub mod device;
+pub mod litmus;
+
+/// All models.
+pub fn all() -> Vec<&'static Model> {
+    [litmus::MODELS].into_iter().flatten().collect()
+}

@@ -1,0 +1,62 @@
+//! Checks the core on every interleaving, checks the checks, and writes the page that says so.
+//!
+//! `gate` runs everything that must hold before a change goes in; `page` writes `verification/README.md` from such a
+//! run; `slow` is deeper. Each model runs in a process of its own, since a failed one leaves the checkers unusable.
+
+mod model;
+mod on_loom;
+mod on_shuttle;
+mod on_threads;
+mod overlap;
+mod run;
+mod schedule;
+
+use std::process::ExitCode;
+use std::sync::RwLock;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+/// The checkers that run a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, serde::Serialize, serde::Deserialize)]
+pub enum Checker {
+    /// Every schedule up to a bound of preemptions, with weak memory.
+    Loom,
+    /// Every schedule of small models, samples of large ones; sequentially consistent.
+    Shuttle,
+    /// Real threads over the production build.
+    Threads,
+}
+
+#[derive(Parser)]
+#[command(about = "Checks the core on every interleaving, and checks the checks")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Runs one model in this process and prints its result as one line of JSON.
+    Run(run::Order),
+    /// Lists the models.
+    List,
+}
+
+static PLANTED: RwLock<Option<&'static str>> = RwLock::new(None);
+
+/// Whether this defect of a model, as opposed to one of the core, is armed.
+pub(crate) fn planted(name: &str) -> bool {
+    PLANTED.read().expect("nobody panics while arming").is_some_and(|planted| planted == name)
+}
+
+fn main() -> ExitCode {
+    match Arguments::parse().command {
+        Command::Run(order) => run::run(&order),
+        Command::List => {
+            for model in on_loom::models::all() {
+                println!("{:<40} {}", model.name, model.claim);
+            }
+            ExitCode::SUCCESS
+        }
+    }
+}
