@@ -235,6 +235,8 @@ pub struct Capabilities {
     pub relaxed_protects: bool,
     /// As `relaxed_protects`, for queries and waits on events.
     pub relaxed_protects_events: bool,
+    /// Registering memory that is registered already, in whole or in part, fails. Otherwise the core asks first.
+    pub refuses_overlap: bool,
 }
 
 impl Default for Capabilities {
@@ -244,6 +246,7 @@ impl Default for Capabilities {
             host_functions: true,
             relaxed_protects: true,
             relaxed_protects_events: true,
+            refuses_overlap: true,
         }
     }
 }

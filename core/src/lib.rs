@@ -8,6 +8,8 @@ pub mod id;
 pub mod mutant;
 pub mod ownership;
 pub mod point;
+pub mod reclaim;
+pub mod registration;
 pub mod stream;
 pub mod sync;
 pub use driver::{Driver, LaunchConfig, Priority};

@@ -77,6 +77,12 @@ impl Timeline {
         number == 0 || self.completed.load(ordering!("E2.r", Acquire)) >= number
     }
 
+    /// How far the stream is known to have come.
+    pub fn completed(&self) -> Horizon {
+        // E2.r: Acquire; pairs with E2.w in `raise`.
+        Horizon(self.completed.load(ordering!("E2.r", Acquire)))
+    }
+
     /// Whether everything accepted so far is known to have completed.
     pub fn is_drained(&self) -> bool {
         let horizon = self.horizon();

@@ -122,23 +122,49 @@ pub mod atomic {
 }
 
 /// A mutex without poisoning.
-#[derive(Debug, Default)]
-pub struct Mutex<T>(::loom::sync::Mutex<T>);
+///
+/// Loom has no scheduling point at an unlock, so a lock that is held over nothing that loom sees would never be found
+/// held by `try_lock`. The end of each guard is therefore a load that conflicts with the read-modify-write of a
+/// `try_lock`, and with nothing else.
+#[derive(Debug)]
+pub struct Mutex<T> {
+    tries: ::loom::sync::atomic::AtomicUsize,
+    inner: ::loom::sync::Mutex<T>,
+}
 
 /// Proof that a [`Mutex`] is held. The option is empty only inside [`Condvar::wait`].
 #[derive(Debug)]
-pub struct MutexGuard<'a, T>(Option<::loom::sync::MutexGuard<'a, T>>);
+pub struct MutexGuard<'a, T> {
+    tries: &'a ::loom::sync::atomic::AtomicUsize,
+    inner: Option<::loom::sync::MutexGuard<'a, T>>,
+}
+
+impl<T> Drop for MutexGuard<'_, T> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            // Relaxed: a scheduling point that a `try_lock` of another thread can come before, and no edge.
+            self.tries.load(atomic::Ordering::Relaxed);
+        }
+    }
+}
+
+impl<T: Default> Default for Mutex<T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
 
 impl<T> Mutex<T> {
     /// A new, free mutex.
     pub fn new(value: T) -> Self {
-        Self(::loom::sync::Mutex::new(value))
+        Self { tries: ::loom::sync::atomic::AtomicUsize::new(0), inner: ::loom::sync::Mutex::new(value) }
     }
 
     /// Takes the lock, waiting for whoever holds it.
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        MutexGuard(Some(self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)))
+        let held = self.inner.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        MutexGuard { tries: &self.tries, inner: Some(held) }
     }
 
     /// Takes the lock; but if it is held and `refuse` says so, does not wait for it.
@@ -151,12 +177,15 @@ impl<T> Mutex<T> {
     /// Takes the lock if it is free.
     #[track_caller]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        self.0.try_lock().ok().map(|guard| MutexGuard(Some(guard)))
+        // Relaxed: see `MutexGuard`.
+        self.tries.fetch_add(0, atomic::Ordering::Relaxed);
+        let held = self.inner.try_lock().ok()?;
+        Some(MutexGuard { tries: &self.tries, inner: Some(held) })
     }
 
     /// The value, without locking: `&mut self` proves that nobody holds it.
     pub fn get_mut(&mut self) -> &mut T {
-        self.0.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.inner.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
@@ -164,13 +193,13 @@ impl<T> std::ops::Deref for MutexGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        self.0.as_ref().expect("a guard is empty only while its thread waits")
+        self.inner.as_ref().expect("a guard is empty only while its thread waits")
     }
 }
 
 impl<T> std::ops::DerefMut for MutexGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        self.0.as_mut().expect("a guard is empty only while its thread waits")
+        self.inner.as_mut().expect("a guard is empty only while its thread waits")
     }
 }
 
@@ -187,8 +216,8 @@ impl Condvar {
     /// Lets go of the lock, waits for a notification, takes the lock again.
     #[track_caller]
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-        let held = guard.0.take().expect("a guard is empty only while its thread waits");
-        guard.0 = Some(self.0.wait(held).unwrap_or_else(std::sync::PoisonError::into_inner));
+        let held = guard.inner.take().expect("a guard is empty only while its thread waits");
+        guard.inner = Some(self.0.wait(held).unwrap_or_else(std::sync::PoisonError::into_inner));
     }
 
     /// Wakes one waiter.

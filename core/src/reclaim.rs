@@ -1,0 +1,552 @@
+//! Reclaim: what is let go waits here until the device is done with it (R1 to R6, P3, P7, P11, C3, C4).
+//!
+//! | state of a thing | meaning | changes by | keeps |
+//! |---|---|---|---|
+//! | retired | dropped; in the queue | `retire`, anywhere: a push and perhaps an unpark | R1 P7 |
+//! | waiting | filed under a point that is not known to be complete | a turn | P3 C4 O6 |
+//! | put off | due, but a capture stands in the way | a turn | C1 C3 |
+//! | released | given back to the driver, once | a turn | P5 O6 |
+//! | leaked | its work will never be known to end | a turn, after a loss or on a broken stream | P11 R6 |
+//!
+//! A *turn* is made by the worker thread, or by `poll()`; never by two at once. The worker learns of completion from host
+//! functions, which only raise a watermark and wake it (R2); a slow tick asks the streams too, since after a fault a host
+//! function may never run. `poll()` asks the streams.
+//!
+//! # Costs
+//! Dropping: one short lock and one atomic swap, and a wake of the system only when the worker sleeps. Device memory whose last use
+//! is on one stream is freed in that stream's order at once, without waiting for the device.
+//!
+//! # Why each retired thing is released exactly once
+//! It is a value that moves: from the queue (taken under its lock) to a turn (one at a time, by the `bench` lock), from there to
+//! [`state::Waiting`], and out of it by `due`. The release consumes it. A pin, which can be revived, carries an epoch besides.
+//!
+//! # Locks
+//! `incoming` is never held across anything. `bench` is only ever tried, so nobody waits for it: it may be held across an unregister.
+
+use std::any::Any;
+use std::sync::OnceLock;
+use std::task::Waker;
+
+use crate::context::Context;
+use crate::driver::{Call, DeviceAddress, Driver, Priority, Progress};
+use crate::error::{DriverFailure, Error, Result};
+use crate::id::StreamId;
+use crate::mutant;
+use crate::ordering;
+use crate::ownership::{Access, Points};
+use crate::point::Horizon;
+use crate::registration::{Pin, Pins};
+use crate::stream::{Kind, StreamState};
+use crate::sync::atomic::AtomicBool;
+use crate::sync::thread::Thread;
+use crate::sync::{Arc, Mutex};
+
+pub mod state;
+#[cfg(not(any(mc_loom, mc_shuttle)))]
+pub(crate) mod worker;
+
+use self::state::Waiting;
+
+/// What can be retired.
+#[derive(Debug)]
+pub enum Resource<D: Driver> {
+    /// Device memory of `bytes` bytes.
+    Memory(DeviceAddress, u64),
+    /// A registration whose count fell to zero in this epoch.
+    Pin(Arc<Pin<D>>, u64),
+    /// An event of the user's.
+    Event(D::Event),
+    /// An executable graph, with what keeps alive all that it uses (C4).
+    Executable(D::Executable, Box<dyn Any + Send>),
+    /// A module.
+    Module(D::Module),
+    /// An adopted stream's state, whose event is the runtime's.
+    Adopted(Arc<StreamState<D>>),
+    /// Memory of ours that a copy reads or writes.
+    Kept(Box<dyn Any + Send>),
+    /// Nothing: somebody wants to know.
+    Notice(std::sync::Arc<Notice>),
+}
+
+/// A thing with the points that it waits for.
+#[derive(Debug)]
+pub struct Retired<D: Driver> {
+    /// The thing.
+    pub resource: Resource<D>,
+    /// What must complete first.
+    pub points: Points<D>,
+}
+
+/// Tells one task that something has completed. Outlives a task that stopped caring (R4).
+#[derive(Debug, Default)]
+pub struct Notice {
+    // std, outside the facade: shared with the executor of the user's choice, and no core state hangs on it.
+    state: std::sync::Mutex<(Option<Result<()>>, Option<Waker>)>,
+}
+
+impl Notice {
+    /// The outcome, if there is one; otherwise `waker` is woken when there is.
+    pub fn poll(&self, waker: &Waker) -> Option<Result<()>> {
+        let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if state.0.is_none() {
+            state.1 = Some(waker.clone());
+        }
+        state.0.clone()
+    }
+
+    /// Whether there is an outcome.
+    pub fn is_set(&self) -> bool {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner).0.is_some()
+    }
+
+    fn set(&self, outcome: Result<()>) {
+        let waker = {
+            let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            state.0.get_or_insert(outcome);
+            state.1.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// Wakes the worker: from drops and from host functions, so without any lock (R2).
+#[derive(Debug)]
+pub struct Signal {
+    raised: AtomicBool,
+    worker: OnceLock<Thread>,
+}
+
+impl Signal {
+    fn new() -> std::sync::Arc<Self> {
+        std::sync::Arc::new(Self { raised: AtomicBool::new(false), worker: OnceLock::new() })
+    }
+
+    /// Makes the worker take a turn. While it is up and has not looked, this is one swap.
+    pub fn raise(&self) {
+        // E5.w: Release; pairs with E5.r in `take`: who clears the signal sees what it announces.
+        if !self.raised.swap(true, ordering!("E5.w", Release))
+            && let Some(worker) = self.worker.get()
+        {
+            worker.unpark();
+        }
+    }
+
+    /// Whether there is something to look at; clears the signal before the look, so that none is lost.
+    pub fn take(&self) -> bool {
+        // E5.r: Acquire; pairs with E5.w in `raise`.
+        self.raised.swap(false, ordering!("E5.r", Acquire))
+    }
+
+    /// Names the thread to wake.
+    pub fn attend(&self, worker: Thread) {
+        let _ = self.worker.set(worker);
+    }
+}
+
+/// How a turn learns of completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// Host functions tell; they are armed where none is.
+    Arm,
+    /// The streams are asked.
+    Query,
+    /// Both: the slow tick.
+    Both,
+}
+
+/// The queue of the retired, and the one who works it off.
+#[derive(Debug)]
+pub struct Reclaim<D: Driver> {
+    incoming: Mutex<Vec<Retired<D>>>,
+    bench: Mutex<Bench<D>>,
+    /// Wakes the worker.
+    pub signal: std::sync::Arc<Signal>,
+    /// Figures.
+    pub figures: Figures,
+}
+
+/// Figures of the reclaim. std atomics outside the facade: they order and decide nothing.
+#[derive(Debug, Default)]
+pub struct Figures {
+    /// Things ever retired.
+    pub retired: std::sync::atomic::AtomicU64,
+    /// Things released.
+    pub released: std::sync::atomic::AtomicU64,
+    /// Things leaked.
+    pub leaked: std::sync::atomic::AtomicU64,
+    /// Bytes of device memory released.
+    pub memory_bytes: std::sync::atomic::AtomicU64,
+}
+
+fn add(figure: &std::sync::atomic::AtomicU64, amount: u64) {
+    // Relaxed: a figure.
+    figure.fetch_add(amount, std::sync::atomic::Ordering::Relaxed);
+}
+
+/// What only a turn touches.
+#[derive(Debug)]
+struct Bench<D: Driver> {
+    waiting: Waiting<StreamId, Retired<D>>,
+    lanes: std::collections::BTreeMap<StreamId, Lane<D>>,
+    put_off: Vec<Retired<D>>,
+    /// A stream of our own, for frees that no other stream must order.
+    home: Option<Arc<StreamState<D>>>,
+    errors: Vec<Error>,
+}
+
+/// A stream that something waits for.
+#[derive(Debug)]
+struct Lane<D: Driver> {
+    stream: Arc<StreamState<D>>,
+    /// How far the host function in flight will tell; zero: none is.
+    armed: u64,
+}
+
+/// Errors of releases kept until somebody takes them.
+const ERRORS_KEPT: usize = 16;
+
+impl<D: Driver> Default for Reclaim<D> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<D: Driver> Reclaim<D> {
+    /// An empty queue.
+    pub fn new() -> Self {
+        Self {
+            incoming: Mutex::new(Vec::new()),
+            bench: Mutex::new(Bench {
+                waiting: Waiting::new(),
+                lanes: std::collections::BTreeMap::new(),
+                put_off: Vec::new(),
+                home: None,
+                errors: Vec::new(),
+            }),
+            signal: Signal::new(),
+            figures: Figures::default(),
+        }
+    }
+
+    /// Lets go of a thing. Makes no driver call and takes no lock that is held across one (R1, P7).
+    pub fn retire(&self, retired: Retired<D>) {
+        add(&self.figures.retired, 1);
+        self.incoming.lock().push(retired);
+        self.signal.raise();
+    }
+
+    /// Releases what can be released; returns how much is left. Whoever comes while another is on turn leaves it to him.
+    pub fn turn(&self, context: &Context<D>, pins: &Pins<D>, ask: Ask) -> usize {
+        let Some(mut bench) = self.bench.try_lock() else { return self.pending() };
+        let turn = Turn { context, pins, reclaim: self };
+        let fresh = std::mem::take(&mut *self.incoming.lock());
+        let put_off = std::mem::take(&mut bench.put_off);
+        for retired in put_off.into_iter().chain(fresh) {
+            turn.admit(&mut bench, retired);
+        }
+        turn.learn(&mut bench, ask);
+        bench.waiting.len() + bench.put_off.len()
+    }
+
+    /// Things retired and neither released nor leaked.
+    pub fn pending(&self) -> usize {
+        let load = |figure: &std::sync::atomic::AtomicU64| figure.load(std::sync::atomic::Ordering::Relaxed);
+        let gone = load(&self.figures.released) + load(&self.figures.leaked);
+        usize::try_from(load(&self.figures.retired).saturating_sub(gone)).unwrap_or(usize::MAX)
+    }
+
+    /// Errors of releases that nobody was there to be told of (R7).
+    pub fn take_errors(&self) -> Vec<Error> {
+        self.bench.try_lock().map(|mut bench| std::mem::take(&mut bench.errors)).unwrap_or_default()
+    }
+
+    /// Leaks what is left, and destroys the stream of our own: at shutdown.
+    pub fn close(&self, context: &Context<D>, pins: &Pins<D>) {
+        let Some(mut bench) = self.bench.try_lock() else { return };
+        let turn = Turn { context, pins, reclaim: self };
+        let fresh = std::mem::take(&mut *self.incoming.lock());
+        let put_off = std::mem::take(&mut bench.put_off);
+        let waiting: Vec<_> = bench.waiting.drain().collect();
+        for retired in put_off.into_iter().chain(fresh).chain(waiting) {
+            turn.leak(retired, None);
+        }
+        if let Some(home) = bench.home.take() {
+            turn.destroy_home(&home);
+        }
+    }
+}
+
+/// One turn.
+struct Turn<'a, D: Driver> {
+    context: &'a Context<D>,
+    pins: &'a Pins<D>,
+    reclaim: &'a Reclaim<D>,
+}
+
+impl<D: Driver> Turn<'_, D> {
+    /// Releases a thing, or files it under the first of its points that is not complete.
+    fn admit(&self, bench: &mut Bench<D>, mut retired: Retired<D>) {
+        if let Resource::Pin(pin, epoch) = &retired.resource
+            && retired.points.is_empty()
+        {
+            if !self.pins.is_pending(pin, *epoch) {
+                // Revived: its new wraps will retire it again.
+                return add(&self.reclaim.figures.released, 1);
+            }
+            match pin.record.points_now(Access::Write) {
+                Some(points) => retired.points = points,
+                // Somebody is moving it, so it was revived; the next look tells.
+                None => return bench.put_off.push(retired),
+            }
+        }
+        if !mutant!("p3_release_at_once") {
+            retired.points.retain(|point| !point.is_complete());
+        } else {
+            retired.points.clear();
+        }
+        if let Some(cause) = self.context.lost() {
+            return self.leak(retired, Some(cause));
+        }
+        if let Some(cause) = retired.points.iter().find_map(|point| point.stream.broken()) {
+            return self.leak(retired, Some(cause));
+        }
+        if retired.points.is_empty() || self.is_ordered_free(&retired) {
+            return self.release(bench, retired);
+        }
+        let first = retired.points.remove(0);
+        let key = first.stream.id();
+        bench.lanes.entry(key).or_insert_with(|| Lane { stream: first.stream.clone(), armed: 0 });
+        // The point stays the thing's own, so that a look at a broken stream finds it.
+        retired.points.push(first.clone());
+        bench.waiting.file(key, first.number, retired);
+    }
+
+    /// Whether the thing is device memory whose free can be left to the order of the one stream that may still use it.
+    fn is_ordered_free(&self, retired: &Retired<D>) -> bool {
+        let pooled = |stream: &StreamState<D>| matches!(stream.kind, Kind::Pooled(_));
+        self.context.capabilities.stream_ordered_memory
+            && matches!(retired.resource, Resource::Memory(..))
+            && retired.points.len() == 1
+            && retired.points.iter().all(|point| pooled(&point.stream))
+    }
+
+    fn release(&self, bench: &mut Bench<D>, retired: Retired<D>) {
+        let context = self.context;
+        let outcome = match retired.resource {
+            Resource::Memory(address, bytes) => {
+                let Some(outcome) = self.free(bench, address, &retired.points) else {
+                    return bench.put_off.push(retired);
+                };
+                add(&self.reclaim.figures.memory_bytes, bytes);
+                outcome
+            }
+            Resource::Pin(ref pin, epoch) => {
+                let Some(outcome) = self.pins.release(context, pin, epoch) else {
+                    return bench.put_off.push(retired);
+                };
+                // The owner is dropped here, with no lock held.
+                outcome.map(drop)
+            }
+            Resource::Event(event) => context.check(Call::EventDestroy, context.driver.event_destroy(event)),
+            Resource::Executable(executable, uses) => {
+                let answer = context.check(Call::ExecutableDestroy, context.driver.executable_destroy(executable));
+                drop(uses);
+                answer
+            }
+            Resource::Module(module) => {
+                // SAFETY: C4. No kernel of the module is left to launch it (the last one retired it), and all that
+                // any stream had accepted by then has completed.
+                let answer = unsafe { context.driver.module_unload(module) };
+                context.check(Call::ModuleUnload, answer)
+            }
+            Resource::Adopted(state) => self.end_adopted(bench, state),
+            Resource::Kept(memory) => {
+                drop(memory);
+                Ok(())
+            }
+            Resource::Notice(notice) => {
+                notice.set(Ok(()));
+                Ok(())
+            }
+        };
+        match outcome {
+            Ok(()) => add(&self.reclaim.figures.released, 1),
+            Err(error) => {
+                add(&self.reclaim.figures.leaked, 1);
+                self.keep_error(bench, error);
+            }
+        }
+    }
+
+    /// Frees device memory: in the order of the one stream that still uses it, or, when all is complete, of our own.
+    /// `None`: a capture stands in the way.
+    fn free(&self, bench: &mut Bench<D>, address: DeviceAddress, points: &Points<D>) -> Option<Result<()>> {
+        let context = self.context;
+        if !context.capabilities.stream_ordered_memory {
+            // SAFETY: O6. From `malloc`, freed once (the retired value is consumed), and all its work has completed.
+            return context.guarded_now(Call::Free, |driver| unsafe { driver.free(address) });
+        }
+        let user = points.first();
+        let guest = user.and_then(|point| point.stream.visit(point.number));
+        let home;
+        let stream = match (user, &guest) {
+            (Some(point), Some(_guest)) => &*point.stream,
+            _ => {
+                home = match self.home(bench) {
+                    Ok(home) => home,
+                    Err(error) => return Some(Err(error)),
+                };
+                &*home
+            }
+        };
+        // SAFETY: O6. From `malloc_async`, freed once (the retired value is consumed); what may still use it is on this
+        // very stream, at or before the point, which the driver accepted before.
+        context.guarded_now(Call::FreeAsync, |driver| unsafe { driver.free_async(&stream.raw, address) })
+    }
+
+    fn home(&self, bench: &mut Bench<D>) -> Result<Arc<StreamState<D>>> {
+        if let Some(home) = &bench.home {
+            return Ok(home.clone());
+        }
+        let raw = self.context.check(Call::StreamCreate, self.context.driver.stream_create(Priority::Low))?;
+        let home = StreamState::new(raw, Kind::Pooled(Priority::Low));
+        bench.home = Some(home.clone());
+        Ok(home)
+    }
+
+    fn destroy_home(&self, home: &StreamState<D>) {
+        if self.context.lost().is_some() {
+            return;
+        }
+        // SAFETY: S6. Only turns use this stream, and the caller holds the bench at the end of the last.
+        let answer = unsafe { self.context.driver.stream_destroy(&home.raw) };
+        if let Err(error) = answer {
+            self.context.fail(Call::StreamDestroy, &error);
+        }
+    }
+
+    /// Gives back the event of an adopted stream once nobody else knows the stream.
+    fn end_adopted(&self, bench: &mut Bench<D>, state: Arc<StreamState<D>>) -> Result<()> {
+        match Arc::try_unwrap(state) {
+            Ok(state) => match state.kind {
+                Kind::Adopted(last) => {
+                    self.context.check(Call::EventDestroy, self.context.driver.event_destroy(last))
+                }
+                Kind::Pooled(_) | Kind::Capture => Ok(()),
+            },
+            Err(state) => {
+                // Buffers still name it; it comes round again.
+                bench.put_off.push(Retired { resource: Resource::Adopted(state), points: Points::new() });
+                add(&self.reclaim.figures.retired, 1);
+                Ok(())
+            }
+        }
+    }
+
+    /// Finds out what has completed, files on or releases what is due, and sees to it that the rest will be told.
+    fn learn(&self, bench: &mut Bench<D>, ask: Ask) {
+        if self.context.lost().is_some() {
+            return self.leak_waiting(bench);
+        }
+        let streams: Vec<_> = bench.waiting.streams().collect();
+        for (key, number) in streams {
+            let Some(lane) = bench.lanes.get_mut(&key) else { continue };
+            let stream = lane.stream.clone();
+            if !stream.timeline.is_complete(number) {
+                lane.tell(self.context, &self.reclaim.signal, ask, number);
+            }
+            self.settle(bench, key, &stream);
+        }
+        let waiting = &bench.waiting;
+        let busy: std::collections::BTreeSet<_> = waiting.streams().map(|(key, _)| key).collect();
+        bench.lanes.retain(|key, lane| busy.contains(key) || lane.is_armed());
+    }
+
+    /// Moves on what `stream` has completed; when it was given up, what waits for it is leaked.
+    fn settle(&self, bench: &mut Bench<D>, key: StreamId, stream: &StreamState<D>) {
+        let completed = stream.timeline.completed().number();
+        let due: Vec<_> = bench.waiting.due(key, completed).collect();
+        for retired in due {
+            self.admit(bench, retired);
+        }
+        if let Some(cause) = stream.broken() {
+            let stuck: Vec<_> = bench.waiting.due(key, u64::MAX - 1).collect();
+            for retired in stuck {
+                self.leak(retired, Some(cause.clone()));
+            }
+        }
+    }
+
+    #[cold]
+    fn leak_waiting(&self, bench: &mut Bench<D>) {
+        let cause = self.context.lost();
+        let waiting: Vec<_> = bench.waiting.drain().collect();
+        for retired in waiting {
+            self.leak(retired, cause.clone());
+        }
+        bench.lanes.clear();
+    }
+
+    /// Keeps for ever what may still be in use (P11). Who waits is told.
+    #[cold]
+    fn leak(&self, retired: Retired<D>, cause: Option<std::sync::Arc<DriverFailure>>) {
+        if let Resource::Notice(notice) = retired.resource {
+            notice.set(Err(cause.map_or(Error::Closed, Error::Lost)));
+            return add(&self.reclaim.figures.released, 1);
+        }
+        add(&self.reclaim.figures.leaked, 1);
+        std::mem::forget(retired);
+    }
+
+    fn keep_error(&self, bench: &mut Bench<D>, error: Error) {
+        if bench.errors.len() < ERRORS_KEPT {
+            bench.errors.push(error);
+        }
+    }
+}
+
+impl<D: Driver> Lane<D> {
+    fn is_armed(&self) -> bool {
+        self.armed > 0 && !self.stream.timeline.is_complete(self.armed)
+    }
+
+    /// Asks the stream, or leaves a host function there that will tell.
+    fn tell(&mut self, context: &Context<D>, signal: &std::sync::Arc<Signal>, ask: Ask, number: u64) {
+        let can_arm = context.capabilities.host_functions && matches!(self.stream.kind, Kind::Pooled(_));
+        if ask != Ask::Arm || !can_arm {
+            // An answer of "pending" or "not now" leaves things as they are; a failure is kept with the stream.
+            match self.stream.visit(number).map(|_guest| self.stream.query(context)) {
+                None | Some(Some(Ok(Progress::Complete))) => return,
+                Some(Some(Ok(Progress::Pending)) | Some(Err(_)) | None) => {}
+            }
+        }
+        if ask != Ask::Query && can_arm && !self.is_armed() {
+            self.arm(context, signal, number);
+        }
+    }
+
+    fn arm(&mut self, context: &Context<D>, signal: &std::sync::Arc<Signal>, number: u64) {
+        let Some(_guest) = self.stream.visit(number) else { return };
+        let horizon = self.stream.timeline.horizon();
+        let function = completion(self.stream.clone(), horizon, signal.clone());
+        match context.driver.launch_host_function(&self.stream.raw, function) {
+            Ok(()) => self.armed = horizon.number(),
+            // Refused: the slow tick will ask. A sticky error is noted by `fail`.
+            Err(error) => drop(context.fail(Call::LaunchHostFunction, &error)),
+        }
+    }
+}
+
+/// The host function that tells how far a stream has come. It only raises a watermark and wakes the worker (R2).
+fn completion<D: Driver>(
+    stream: Arc<StreamState<D>>,
+    horizon: Horizon,
+    signal: std::sync::Arc<Signal>,
+) -> crate::driver::HostFunction {
+    std::sync::Arc::new(move || {
+        stream.timeline.raise(horizon);
+        signal.raise();
+    })
+}

@@ -1,0 +1,1 @@
+//! The thread that takes the turns.

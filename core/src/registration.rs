@@ -1,0 +1,376 @@
+//! Pins: host memory that is registered (page-locked) so that the device reaches it (P1 to P12).
+//!
+//! The first wrap of a range registers it; further wraps of the range or of parts of it share the registration and what is
+//! known about its use. When the last is dropped the range is *retired*: it stays registered, and its memory alive,
+//! until all work through any of its wraps has completed; a new wrap before then revives it at no cost.
+//!
+//! # Locks
+//! - `table`: counts and look-ups. Short; never held across a driver call. Drops take it.
+//! - `calls`: the pin driver lock, held around register and unregister, so that no driver call about a range runs beside
+//!   its unregister (P6). It *is* held across a call that may wait for the whole device: R3's first exception. Nobody takes it
+//!   but who must make such a call: a first wrap, an explicit free, and the worker around its own unregister. Drops, claims,
+//!   launches and re-wraps never do. Lock order: `calls`, then `table`.
+//! - "Is this address registered?" reads a snapshot without any lock.
+//!
+//! # The race that looks wrong
+//! The worker finds a retired range idle, and a wrap revives it before the unregister. The decision carries the epoch in which
+//! the count fell to zero; `begin_release` compares it under `table`, so the worker's decision is void. Deciding and marking
+//! are one step under the lock; from then on the range is `releasing`, and wraps wait for the outcome on `calls`.
+
+use std::any::Any;
+
+use crate::context::Context;
+use crate::driver::{Call, DeviceAddress, Driver, ErrorKind, HostAccess, HostPointer};
+use crate::error::{Error, PinError, Result};
+use crate::id::ResourceId;
+use crate::mutant;
+use crate::ownership::{Access, Record};
+use crate::sync::{Arc, ArcCell, Mutex};
+
+pub mod state;
+
+use self::state::{Meeting, Status, Table};
+
+/// What keeps registered memory alive (P4): the owner of a wrap, or nothing where the caller vouches.
+pub type Owner = Option<Box<dyn Any + Send>>;
+
+/// A host range in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostRange {
+    /// Where it begins.
+    pub base: HostPointer,
+    /// How long it is, at least 1.
+    pub bytes: usize,
+}
+
+/// How a registration came about, and so how it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// We registered it and unregister it.
+    Registered,
+    /// Somebody else had registered it; we only use it (P10).
+    Borrowed,
+    /// The driver allocated it page-locked; we free it.
+    Allocated,
+}
+
+/// One registration, shared by all wraps of its range. Named by identity, not by address (P12).
+#[derive(Debug)]
+pub struct Pin<D: Driver> {
+    /// Its identity.
+    pub id: ResourceId,
+    /// The registered range.
+    pub range: HostRange,
+    /// The device's address of its first byte.
+    pub device: DeviceAddress,
+    /// Who used it, through any wrap (P3).
+    pub record: Record<D>,
+    /// How it came about.
+    pub origin: Origin,
+}
+
+#[derive(Debug)]
+struct Payload<D: Driver> {
+    pin: Arc<Pin<D>>,
+    owner: Owner,
+}
+
+/// Base and length of every registered range: a persistent map, so that a copy costs nothing and a change a logarithm.
+type Ranges = rpds::RedBlackTreeMapSync<usize, usize>;
+
+/// The table, and the ranges of it that are to be seen from outside.
+#[derive(Debug)]
+struct Listed<D: Driver> {
+    entries: Table<Payload<D>>,
+    ranges: Ranges,
+}
+
+/// All registrations of a runtime.
+#[derive(Debug)]
+pub struct Pins<D: Driver> {
+    table: Mutex<Listed<D>>,
+    calls: Mutex<()>,
+    // The ranges for look-ups without a lock, as they were when the table was last unlocked.
+    snapshot: ArcCell<Ranges>,
+    pub figures: Figures,
+}
+
+/// Figures of the registrations. std atomics outside the facade: they order and decide nothing.
+#[derive(Debug, Default)]
+pub struct Figures {
+    pub made: std::sync::atomic::AtomicU64,
+    pub shared: std::sync::atomic::AtomicU64,
+    pub released: std::sync::atomic::AtomicU64,
+    pub quarantined: std::sync::atomic::AtomicU64,
+}
+
+fn count(figure: &std::sync::atomic::AtomicU64) {
+    // Relaxed: a figure.
+    figure.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+}
+
+/// How a range is to be registered.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// The range.
+    pub range: HostRange,
+    /// What the device may do.
+    pub access: HostAccess,
+    /// Whether a scope asks, which will end the registration without asking others.
+    pub scoped: bool,
+}
+
+impl<D: Driver> Default for Pins<D> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<D: Driver> Pins<D> {
+    /// No registrations.
+    pub fn new() -> Self {
+        Self {
+            table: Mutex::new(Listed { entries: Table::new(), ranges: Ranges::new_sync() }),
+            calls: Mutex::new(()),
+            snapshot: ArcCell::new(std::sync::Arc::new(Ranges::new_sync())),
+            figures: Figures::default(),
+        }
+    }
+
+    /// Takes a count on a registration that covers the range: shares one, or makes one. `owner` keeps the memory alive; if the
+    /// registration is shared, the one it was made with does, and this one is given back to be kept by the wrap.
+    ///
+    /// # Errors
+    /// The owner comes back with every error. `Pin` for ranges that meet others, `Driver` when the driver refuses, `Lost`.
+    pub fn pin(
+        &self,
+        context: &Context<D>,
+        request: Request,
+        mut owner: Owner,
+    ) -> std::result::Result<(Arc<Pin<D>>, Owner), (Error, Owner)> {
+        let HostRange { base, bytes } = request.range;
+        loop {
+            let meeting = {
+                let mut table = self.table.lock();
+                let meeting = table.entries.meet(base.address(), bytes, request.scoped);
+                if let Meeting::Inside(base) = meeting
+                    && let Some(payload) = table.entries.share(base)
+                {
+                    count(&self.figures.shared);
+                    return Ok((payload.pin.clone(), owner));
+                }
+                meeting
+            };
+            let settled = match meeting {
+                Meeting::Free => match self.register(context, request, &mut owner) {
+                    Ok(Some(pin)) => return Ok((pin, None)),
+                    Ok(None) => Ok(()),
+                    Err(error) => Err(error),
+                },
+                Meeting::Inside(_) => Ok(()),
+                // Whoever makes the call holds the lock; when it is ours the call is over.
+                Meeting::InFlight => {
+                    drop(self.calls.lock());
+                    Ok(())
+                }
+                Meeting::Pending(base) => self.release_pending(context, base),
+                Meeting::Larger { registered } => Err(PinError::Larger { registered, wanted: bytes }.into()),
+                Meeting::Overlap => Err(PinError::Overlap.into()),
+                Meeting::Scoped => Err(PinError::Scoped.into()),
+                Meeting::Quarantined => Err(PinError::Quarantined.into()),
+            };
+            if let Err(error) = settled {
+                return Err((error, owner));
+            }
+        }
+    }
+
+    /// Registers a free range and takes the first count on it; `None` when somebody was faster.
+    fn register(&self, context: &Context<D>, request: Request, owner: &mut Owner) -> Result<Option<Arc<Pin<D>>>> {
+        context.check_alive()?;
+        let HostRange { base, bytes } = request.range;
+        let _calls = (!mutant!("p6_register_unlocked")).then(|| self.calls.lock());
+        {
+            let mut table = self.table.lock();
+            if table.entries.meet(base.address(), bytes, request.scoped) != Meeting::Free {
+                return Ok(None);
+            }
+            table.entries.begin(base.address(), bytes, request.scoped);
+        }
+        let made = self.register_at_driver(context, request);
+        if made.is_err() {
+            self.table.lock().entries.failed(base.address());
+        }
+        let (device, origin) = made?;
+        let pin = Pin { id: ResourceId::fresh(), range: request.range, device, record: Record::new(), origin };
+        Ok(Some(self.admit(pin, owner.take())))
+    }
+
+    fn register_at_driver(&self, context: &Context<D>, request: Request) -> Result<(DeviceAddress, Origin)> {
+        let HostRange { base, bytes } = request.range;
+        if !context.capabilities.refuses_overlap && self.foreign(context, request.range) {
+            return Ok((context.check(Call::HostDeviceAddress, context.driver.host_device_address(base))?, Origin::Borrowed));
+        }
+        let answer = context.guarded(Call::HostRegister, |driver| {
+            // SAFETY: P4. The wrap's owner, its scope, or its caller's promise keeps the range mapped until it was
+            // unregistered; P6: `calls` is held.
+            unsafe { driver.host_register(base, bytes, request.access) }
+        });
+        let origin = match answer {
+            Ok(()) => Origin::Registered,
+            Err(error) if already_registered(&error) && self.foreign(context, request.range) => Origin::Borrowed,
+            Err(error) => return Err(error),
+        };
+        let device = context.check(Call::HostDeviceAddress, context.driver.host_device_address(base));
+        if device.is_err() && origin == Origin::Registered {
+            // Without a device address it is of no use. Nothing has used it, so it goes at once.
+            let undone = self.unregister(context, base);
+            debug_assert!(undone.is_ok() || context.lost().is_some(), "P9: an unused range unregisters");
+        }
+        Ok((device?, origin))
+    }
+
+    /// Whether somebody else registered the whole range (P10): its first and its last byte are.
+    fn foreign(&self, context: &Context<D>, range: HostRange) -> bool {
+        let registered = |pointer| context.driver.host_is_registered(pointer).unwrap_or(false);
+        registered(range.base) && registered(range.base.offset(range.bytes - 1))
+    }
+
+    /// Puts a registered range to use: the first count.
+    fn admit(&self, pin: Pin<D>, owner: Owner) -> Arc<Pin<D>> {
+        let pin = Arc::new(pin);
+        let base = pin.range.base.address();
+        {
+            let mut table = self.table.lock();
+            table.entries.registered(base, Payload { pin: pin.clone(), owner });
+            table.ranges.insert_mut(base, pin.range.bytes);
+            self.publish(&table);
+        }
+        count(&self.figures.made);
+        pin
+    }
+
+    /// Takes memory that the driver allocated page-locked into the table.
+    pub fn adopt_allocated(&self, range: HostRange, device: DeviceAddress) -> Arc<Pin<D>> {
+        self.table.lock().entries.begin(range.base.address(), range.bytes, false);
+        let pin = Pin { id: ResourceId::fresh(), range, device, record: Record::new(), origin: Origin::Allocated };
+        self.admit(pin, None)
+    }
+
+    /// Gives one count back (P5); the epoch of the release when it was the last. Makes no driver call (R1).
+    #[must_use]
+    pub fn give_back(&self, pin: &Pin<D>) -> Option<u64> {
+        self.table.lock().entries.give_back(pin.range.base.address())
+    }
+
+    /// Whether the release of `pin` decided at `epoch` still stands.
+    pub fn is_pending(&self, pin: &Pin<D>, epoch: u64) -> bool {
+        let table = self.table.lock();
+        table
+            .entries
+            .entry(pin.range.base.address())
+            .is_some_and(|entry| entry.status == Status::Pending && entry.epoch == epoch)
+    }
+
+    /// Releases a retired range whose work has completed, and drops its owner, or hands it out.
+    ///
+    /// `Ok(None)`: the range was revived meanwhile, and is somebody else's. `None` at the outside: a capture stands in the way.
+    ///
+    /// # Errors
+    /// The driver failed to unregister it: range and owner stay, in quarantine (P9).
+    pub fn release(&self, context: &Context<D>, pin: &Pin<D>, epoch: u64) -> Option<Result<Option<Owner>>> {
+        let _calls = (!mutant!("p6_release_unlocked")).then(|| self.calls.lock());
+        let base = pin.range.base.address();
+        if !self.table.lock().entries.begin_release(base, epoch) {
+            return Some(Ok(None));
+        }
+        let answer = match pin.origin {
+            Origin::Borrowed => Some(Ok(())),
+            Origin::Registered => self.unregister_now(context, pin.range.base),
+            Origin::Allocated => context.guarded_now(Call::HostFree, |driver| {
+                // SAFETY: P3, P5. Allocated by `host_alloc`, freed once (the epoch), all work complete, no wraps left.
+                unsafe { driver.host_free(pin.range.base) }
+            }),
+        };
+        if answer.is_none() {
+            self.table.lock().entries.put_off(base);
+        }
+        Some(self.settle(base, answer?))
+    }
+
+    /// Notes the outcome of an unregister. The owner is dropped by the caller, outside the locks.
+    fn settle(&self, base: usize, answer: Result<()>) -> Result<Option<Owner>> {
+        let mut table = self.table.lock();
+        match answer {
+            Ok(()) => {
+                let payload = table.entries.released(base);
+                table.ranges.remove_mut(&base);
+                self.publish(&table);
+                count(&self.figures.released);
+                Ok(payload.map(|payload| payload.owner))
+            }
+            Err(error) => {
+                table.entries.quarantine(base);
+                count(&self.figures.quarantined);
+                Err(error)
+            }
+        }
+    }
+
+    fn unregister(&self, context: &Context<D>, base: HostPointer) -> Result<()> {
+        // SAFETY: P3, P5. The base of a live registration of ours, unregistered once (the epoch); all work through any of
+        // its wraps has completed, or none was ever made.
+        context.guarded(Call::HostUnregister, |driver| unsafe { driver.host_unregister(base) })
+    }
+
+    fn unregister_now(&self, context: &Context<D>, base: HostPointer) -> Option<Result<()>> {
+        // SAFETY: P3, P5. As in `unregister`.
+        context.guarded_now(Call::HostUnregister, |driver| unsafe { driver.host_unregister(base) })
+    }
+
+    /// Waits for a pending range and releases it, to make room for a longer one (P2).
+    #[cold]
+    fn release_pending(&self, context: &Context<D>, base: usize) -> Result<()> {
+        let found = {
+            let table = self.table.lock();
+            table.entries.entry(base).filter(|entry| entry.status == Status::Pending).and_then(|entry| {
+                entry.payload.as_ref().map(|payload| (payload.pin.clone(), entry.epoch))
+            })
+        };
+        let Some((pin, epoch)) = found else { return Ok(()) };
+        pin.record.wait(context, Access::Write)?;
+        loop {
+            match self.release(context, &pin, epoch) {
+                Some(outcome) => return outcome.map(drop),
+                // A capture stands in the way; wait for its end, or refuse where that is our own.
+                None => drop(context.captures.enter_waiting()?),
+            }
+        }
+    }
+
+    /// Whether the byte at `address` lies in a registration of this runtime. Takes no lock.
+    pub fn is_registered(&self, address: usize) -> bool {
+        let snapshot = self.snapshot.load();
+        snapshot.range(..=address).next_back().is_some_and(|(base, bytes)| address - base < *bytes)
+    }
+
+    /// Ranges in the table by status: live, pending (or in flight), quarantined.
+    pub fn census(&self) -> (usize, usize, usize) {
+        let table = self.table.lock();
+        table.entries.iter().fold((0, 0, 0), |(live, pending, quarantined), (_, entry)| match entry.status {
+            Status::Live => (live + 1, pending, quarantined),
+            Status::Quarantined => (live, pending, quarantined + 1),
+            _ => (live, pending + 1, quarantined),
+        })
+    }
+
+    /// Called under the table's lock, so that snapshots follow each other as the table does.
+    fn publish(&self, table: &Listed<D>) {
+        self.snapshot.store(std::sync::Arc::new(table.ranges.clone()));
+    }
+}
+
+/// Whether the driver refused because the range, or a part of it, is registered already.
+fn already_registered(error: &Error) -> bool {
+    error.failure().is_some_and(|failure| failure.kind == ErrorKind::AlreadyRegistered)
+}

@@ -1,0 +1,279 @@
+//! The table of registered host ranges: pure bookkeeping, one transition a method.
+//!
+//! | status | driver has it registered | count | leaves by |
+//! |---|---|---|---|
+//! | registering | not yet | 0 | `registered`, `failed` |
+//! | live | yes | above 0 | `give_back` of the last count -> pending |
+//! | pending | yes | 0 | `share` -> live (revived), `begin_release` -> releasing |
+//! | releasing | until the call returns | 0 | `released`, `quarantine` |
+//! | quarantined | unknown | 0 | never (P9) |
+//!
+//! So at every moment when the table is unlocked: registered at the driver <=> live, or the status says otherwise (P1).
+
+use std::collections::BTreeMap;
+
+use crate::mutant;
+
+/// Where a range stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// The driver is registering it.
+    Registering,
+    /// Registered, with counts.
+    Live,
+    /// Registered, without counts; its release waits for work.
+    Pending,
+    /// The driver is unregistering it.
+    Releasing,
+    /// A failed unregister: nobody knows.
+    Quarantined,
+}
+
+/// One range.
+#[derive(Debug)]
+pub struct Entry<P> {
+    /// Its length.
+    pub bytes: usize,
+    /// Where it stands.
+    pub status: Status,
+    /// Live wraps of it, or of parts of it.
+    pub count: usize,
+    /// Raised whenever the count falls to zero: a release decided before a revival is void.
+    pub epoch: u64,
+    /// Whether a scope ends it without asking others.
+    pub scoped: bool,
+    /// What the runtime keeps with it; none while registering.
+    pub payload: Option<P>,
+}
+
+/// What a range that is to be wrapped meets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Meeting {
+    /// Nothing.
+    Free,
+    /// A registered range that contains it, at this base (P8).
+    Inside(usize),
+    /// A range whose driver call is in flight: look again afterwards.
+    InFlight,
+    /// A range in the way whose release is pending, at this base (P2).
+    Pending(usize),
+    /// A live range that it contains, or that begins where it does, but that is too short (P2).
+    Larger {
+        /// What is registered.
+        registered: usize,
+    },
+    /// A live range that it overlaps (P8).
+    Overlap,
+    /// A live range of a scope.
+    Scoped,
+    /// A range in quarantine.
+    Quarantined,
+}
+
+/// The ranges by base.
+#[derive(Debug)]
+pub struct Table<P> {
+    ranges: BTreeMap<usize, Entry<P>>,
+}
+
+impl<P> Default for Table<P> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<P> Table<P> {
+    /// No ranges.
+    pub const fn new() -> Self {
+        Self { ranges: BTreeMap::new() }
+    }
+
+    /// What `bytes` (at least 1) at `start` meet. Ranges never overlap each other, so of those that begin before the end of
+    /// the range only the last few can reach into it.
+    pub fn meet(&self, start: usize, bytes: usize, scoped: bool) -> Meeting {
+        let end = start.saturating_add(bytes);
+        let mut meeting = Meeting::Free;
+        for (&base, entry) in self.ranges.range(..end).rev() {
+            let reach = base.saturating_add(entry.bytes);
+            if reach <= start {
+                break;
+            }
+            meeting = entry.meeting(base, base <= start && end <= reach, start <= base && reach <= end, scoped);
+            // A live obstacle outweighs one that would go away.
+            if !matches!(meeting, Meeting::Pending(_)) {
+                return meeting;
+            }
+        }
+        meeting
+    }
+
+    /// The driver is about to register a free range.
+    pub fn begin(&mut self, start: usize, bytes: usize, scoped: bool) {
+        let entry = Entry { bytes, status: Status::Registering, count: 0, epoch: 0, scoped, payload: None };
+        let before = self.ranges.insert(start, entry);
+        debug_assert!(before.is_none(), "P1: a range is registered once");
+    }
+
+    /// The driver has registered it: the first count.
+    pub fn registered(&mut self, start: usize, payload: P) {
+        if let Some(entry) = self.ranges.get_mut(&start) {
+            entry.status = Status::Live;
+            entry.count = 1;
+            entry.payload = Some(payload);
+        }
+    }
+
+    /// The driver refused it: no count is left (P9).
+    pub fn failed(&mut self, start: usize) {
+        if !mutant!("p9_failed_register_stays") {
+            self.ranges.remove(&start);
+        }
+    }
+
+    /// One more count on a live or pending range.
+    pub fn share(&mut self, base: usize) -> Option<&P> {
+        let entry = self.ranges.get_mut(&base)?;
+        entry.count += 1;
+        entry.status = Status::Live;
+        entry.payload.as_ref()
+    }
+
+    /// One count less; the epoch of the release, when it was the last.
+    pub fn give_back(&mut self, base: usize) -> Option<u64> {
+        let entry = self.ranges.get_mut(&base)?;
+        debug_assert!(entry.count > 0, "P5: each wrap gives back one count");
+        entry.count -= 1;
+        if entry.count > 0 {
+            return None;
+        }
+        entry.epoch += 1;
+        entry.status = Status::Pending;
+        Some(entry.epoch)
+    }
+
+    /// Whether a release decided at `epoch` still holds; then the driver is about to unregister it.
+    #[must_use]
+    pub fn begin_release(&mut self, base: usize, epoch: u64) -> bool {
+        let Some(entry) = self.ranges.get_mut(&base) else { return false };
+        let holds = entry.status == Status::Pending && entry.epoch == epoch;
+        if mutant!("p1_release_ignores_revival") && entry.status == Status::Live {
+            entry.status = Status::Releasing;
+            return true;
+        }
+        if holds {
+            entry.status = Status::Releasing;
+        }
+        holds
+    }
+
+    /// The release cannot be made now: it is pending again, and its decision still holds.
+    pub fn put_off(&mut self, base: usize) {
+        if let Some(entry) = self.ranges.get_mut(&base) {
+            entry.status = Status::Pending;
+        }
+    }
+
+    /// The driver has unregistered it.
+    pub fn released(&mut self, base: usize) -> Option<P> {
+        self.ranges.remove(&base)?.payload
+    }
+
+    /// The driver failed to unregister it: range and payload stay (P9).
+    pub fn quarantine(&mut self, base: usize) {
+        if let Some(entry) = self.ranges.get_mut(&base) {
+            entry.status = Status::Quarantined;
+        }
+    }
+
+    /// The entry at `base`.
+    pub fn entry(&self, base: usize) -> Option<&Entry<P>> {
+        self.ranges.get(&base)
+    }
+
+    /// The entry at `base`, to take its payload apart.
+    pub fn entry_mut(&mut self, base: usize) -> Option<&mut Entry<P>> {
+        self.ranges.get_mut(&base)
+    }
+
+    /// All ranges, by base.
+    pub fn iter(&self) -> impl Iterator<Item = (usize, &Entry<P>)> {
+        self.ranges.iter().map(|(base, entry)| (*base, entry))
+    }
+
+    /// How many ranges there are.
+    pub fn len(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+}
+
+impl<P> Entry<P> {
+    fn meeting(&self, base: usize, contains: bool, contained: bool, scoped: bool) -> Meeting {
+        match self.status {
+            Status::Registering | Status::Releasing => Meeting::InFlight,
+            Status::Quarantined => Meeting::Quarantined,
+            // A scope's own wraps may share with each other and with ranges that outlive it.
+            Status::Live if contains && self.scoped && !scoped => Meeting::Scoped,
+            Status::Live | Status::Pending if contains => Meeting::Inside(base),
+            Status::Pending if mutant!("p2_reuse_short") => Meeting::Inside(base),
+            Status::Pending => Meeting::Pending(base),
+            Status::Live if contained => Meeting::Larger { registered: self.bytes },
+            Status::Live => Meeting::Overlap,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn live(start: usize, bytes: usize) -> Table<()> {
+        let mut table = Table::new();
+        table.begin(start, bytes, false);
+        table.registered(start, ());
+        table
+    }
+
+    #[test]
+    fn a_part_shares_and_a_whole_is_refused() {
+        let table = live(100, 50);
+        assert_eq!(table.meet(100, 50, false), Meeting::Inside(100), "the same range shares (P8)");
+        assert_eq!(table.meet(120, 10, false), Meeting::Inside(100), "a sub-range shares (P8)");
+        assert_eq!(table.meet(100, 51, false), Meeting::Larger { registered: 50 }, "a larger one is refused (P2)");
+        assert_eq!(table.meet(90, 80, false), Meeting::Larger { registered: 50 }, "also to both sides (P2)");
+        assert_eq!(table.meet(90, 20, false), Meeting::Overlap, "an overlap is refused (P8)");
+        assert_eq!(table.meet(140, 20, false), Meeting::Overlap, "at the tail too (P8)");
+        assert_eq!(table.meet(150, 1, false), Meeting::Free, "the next byte is free");
+        assert_eq!(table.meet(99, 1, false), Meeting::Free, "the byte before is free");
+    }
+
+    #[test]
+    fn a_revived_range_voids_the_release() {
+        let mut table = live(100, 50);
+        let epoch = table.give_back(100).expect("the last count was given back");
+        assert_eq!(table.meet(100, 60, false), Meeting::Pending(100), "a larger wrap must wait (P2)");
+        table.share(100);
+        assert!(!table.begin_release(100, epoch), "P1: a live range is not released");
+        let later = table.give_back(100).expect("the last count was given back again");
+        assert!(!table.begin_release(100, epoch), "the old decision stays void");
+        assert!(table.begin_release(100, later), "the new one holds");
+        assert_eq!(table.meet(100, 50, false), Meeting::InFlight, "nobody shares a range that is going");
+        table.released(100);
+        assert!(table.is_empty(), "a released range is gone");
+    }
+
+    #[test]
+    fn live_obstacles_outweigh_pending_ones() {
+        let mut table = live(100, 50);
+        table.begin(200, 50, false);
+        table.registered(200, ());
+        table.give_back(200);
+        assert_eq!(table.meet(90, 200, false), Meeting::Larger { registered: 50 }, "the live one decides");
+        assert_eq!(table.meet(160, 100, false), Meeting::Pending(200), "the pending one can be waited for");
+    }
+}
