@@ -1,3 +1,521 @@
-//! Captures and graphs.
+//! Captures and graphs (C1 to C10).
+//!
+//! [`Runtime::capture`] records on a stream made for nothing else, in relaxed mode. Pooled streams never capture, so no release
+//! can aim at a capturing stream, and no edge can pull a normal stream into a capture.
+//!
+//! | state of a capture | meaning | changes by | keeps |
+//! |---|---|---|---|
+//! | counted | the gate holds calls back, where the driver needs it | `CaptureGate::begin` before the driver's begin | C6 |
+//! | recording | the body runs; uses are listed, and stamp nothing outside | submissions of the body | C4 C8 C9 |
+//! | ended | forks joined, the driver's end called on the beginning thread, whatever happened | `Runtime::capture` | C3 C7 |
+//! | uncounted | deferred releases run | `CaptureGate::end` after the driver's end | C3 C6 |
+//!
+//! # Inside
+//! A use in a capture is no work, so it leaves no point on the buffer (C8). The session keeps a record of its own for each
+//! allocation, and runs the same machine ([`submit`]) on the capture's streams: forks that conflict are ordered by edges of the
+//! graph. Nothing on a capture stream ever completes, so no edge is skipped as done. Events that were recorded in a capture are
+//! destroyed, never pooled: asking for one would break the capture.
+//!
+//! # After
+//! The graph holds every allocation that it uses (C4), and host data that was copied (C10). A launch takes them all like one
+//! kernel (C5), and the executable itself as a written buffer, which orders its replays.
+//!
+//! # Failure
+//! Whatever fails, the driver's end is called, the graph is thrown away, and the streams of the session are destroyed rather than
+//! used again: some drivers leave them broken (S7, C7). The error is that of the body, or the first that broke the capture.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use smallvec::SmallVec;
+
+use crate::buffer::Backing;
+use crate::context::Context;
+use crate::driver::{Call, CaptureMode, Driver, GraphDescription, Priority};
+use crate::error::{Error, Misuse, Result};
+use crate::hold::{Place, within};
+use crate::id::ResourceId;
+use crate::mutant;
+use crate::ownership::{Access, Record, Use, join, submit};
+use crate::queue::{Stream, Submit, Uses};
+use crate::reclaim::{Resource, Retired};
+use crate::runtime::{Anchor, Runtime};
+use crate::stream::{Kind, StreamState};
+use crate::sync::{Arc, Mutex};
 
 pub mod gate;
+
+/// Streams for captures, kept between them. Their number is that of the most forks that were ever open at once.
+#[derive(Debug)]
+pub struct Sessions<D: Driver> {
+    idle: Mutex<Vec<Arc<StreamState<D>>>>,
+}
+
+impl<D: Driver> Sessions<D> {
+    /// None yet.
+    pub fn new() -> Self {
+        Self { idle: Mutex::new(Vec::new()) }
+    }
+
+    fn take(&self, context: &Context<D>) -> Result<Arc<StreamState<D>>> {
+        let idle = self.idle.lock().pop();
+        if let Some(state) = idle {
+            // The graph to come has none of the waits of the last.
+            state.gate().follows.clear();
+            return Ok(state);
+        }
+        let raw = context.check(Call::StreamCreate, context.driver.stream_create(Priority::Normal))?;
+        Ok(StreamState::new(raw, Kind::Capture))
+    }
+
+    fn put(&self, states: impl IntoIterator<Item = Arc<StreamState<D>>>) {
+        self.idle.lock().extend(states);
+    }
+
+    /// Destroys the idle ones: at shutdown.
+    pub fn clear(&self, context: &Context<D>) {
+        let idle = std::mem::take(&mut *self.idle.lock());
+        idle.iter().for_each(|state| destroy(context, state));
+    }
+}
+
+impl<D: Driver> Default for Sessions<D> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn destroy<D: Driver>(context: &Context<D>, state: &StreamState<D>) {
+    if context.lost().is_some() {
+        return;
+    }
+    // SAFETY: S6, S7. A capture stream outside of any capture: its session is over, and it is in no pool; events that were
+    // recorded on it are destroyed.
+    let answer = unsafe { context.driver.stream_destroy(&state.raw) };
+    if let Err(error) = answer {
+        context.fail(Call::StreamDestroy, &error);
+    }
+}
+
+/// One capture, from begin to end.
+#[derive(Debug)]
+struct Session<D: Driver> {
+    anchor: Arc<Anchor<D>>,
+    // Short; never held across a driver call.
+    listed: Mutex<Listed<D>>,
+}
+
+#[derive(Debug)]
+struct Listed<D: Driver> {
+    uses: BTreeMap<ResourceId, Held<D>>,
+    kept: Vec<Box<dyn Any + Send>>,
+    forks: Vec<Fork<D>>,
+    failed: Option<Error>,
+}
+
+/// What the graph will use, and who used it so far inside the capture.
+#[derive(Debug)]
+struct Held<D: Driver> {
+    backing: Backing<D>,
+    access: Access,
+    record: Arc<Record<D>>,
+}
+
+#[derive(Debug)]
+struct Fork<D: Driver> {
+    state: Arc<StreamState<D>>,
+    joined: bool,
+}
+
+/// The queue of a capture: records what it is given. A fork is one too.
+#[derive(Debug)]
+pub struct Capture<'s, D: Driver> {
+    session: &'s Session<D>,
+    state: Arc<StreamState<D>>,
+}
+
+impl<D: Driver> Runtime<D> {
+    /// Records what `body` gives to the capture, and makes a graph of it.
+    ///
+    /// Nothing that this crate does on any thread breaks the capture (C1), and buffers may be dropped in it and after it (C4). The
+    /// capture is ended on this thread, also when `body` fails or unwinds; then there is no graph.
+    ///
+    /// # Errors
+    /// What `body` returns; the driver's, at begin and end.
+    ///
+    /// # Examples
+    /// ```
+    /// # use tenure::{Queue, Runtime};
+    /// # let runtime = Runtime::new(tenure_sim::Sim::new(Default::default()))?;
+    /// let stream = runtime.stream()?;
+    /// let mut buffer = stream.upload(&[1_u8; 4])?;
+    /// let graph = runtime.capture(|capture| capture.fill(&mut buffer, 7))?;
+    /// assert_eq!(stream.read(&buffer)?, [1; 4]);
+    /// graph.instantiate()?.launch(&stream)?;
+    /// assert_eq!(stream.read(&buffer)?, [7; 4]);
+    /// # Ok::<(), tenure::Error>(())
+    /// ```
+    pub fn capture(&self, body: impl FnOnce(&Capture<'_, D>) -> Result<()>) -> Result<Graph<D>> {
+        self.anchor.check_open()?;
+        let context = &self.anchor.context;
+        let origin = self.anchor.captures.take(context)?;
+        context.captures.begin();
+        let begun = context.driver.capture_begin(&origin.raw, CaptureMode::Relaxed);
+        if let Err(error) = context.check(Call::CaptureBegin, begun) {
+            self.uncount();
+            destroy(context, &origin);
+            return Err(error);
+        }
+        let session = Session::new(self.anchor.clone());
+        let capture = Capture { session: &session, state: origin.clone() };
+        let outcome =
+            within(Place::Capture, || std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(&capture))));
+        drop(capture);
+        let ended = self.end(&session, &origin, matches!(outcome, Ok(Ok(()))));
+        match outcome {
+            Ok(Ok(())) => ended,
+            Ok(Err(error)) => Err(error),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+
+    /// Ends a capture, whatever came before; a graph only if all went well.
+    fn end(&self, session: &Session<D>, origin: &Arc<StreamState<D>>, wanted: bool) -> Result<Graph<D>> {
+        let context = &self.anchor.context;
+        let joined = if wanted { session.join_all(origin) } else { Ok(()) };
+        if mutant!("c6_end_early") {
+            self.uncount();
+        }
+        // On the thread that began it, and always: a broken capture stays in the driver's way until it is ended.
+        let ended = context.check(Call::CaptureEnd, context.driver.capture_end(&origin.raw));
+        if !mutant!("c6_end_early") {
+            self.uncount();
+        }
+        let listed = std::mem::take(&mut *session.listed.lock());
+        let states = listed.forks.iter().map(|fork| fork.state.clone()).chain([origin.clone()]);
+        match joined.and(ended) {
+            Ok(raw) if wanted => {
+                self.anchor.captures.put(states);
+                Ok(Graph { raw: Some(raw), holdings: listed.into_holdings(), anchor: self.anchor.clone() })
+            }
+            outcome => {
+                states.for_each(|state| destroy(context, &state));
+                if let Ok(raw) = outcome {
+                    drop(context.check(Call::GraphDestroy, context.driver.graph_destroy(raw)));
+                    return Err(Error::Closed);
+                }
+                outcome.and_then(|_| Err(Error::Closed)).map_err(|error| listed.failed.unwrap_or(error))
+            }
+        }
+    }
+
+    fn uncount(&self) {
+        if self.anchor.context.captures.end() && !mutant!("c3_nobody_drains") {
+            self.anchor.reclaim.signal.raise();
+        }
+    }
+
+    /// Tells the runtime that other code is about to capture, with calls of its own, until the guard is dropped.
+    ///
+    /// Needed only on drivers whose captures break when another thread makes certain calls in any mode (see
+    /// [`Capabilities`](crate::driver::Capabilities)): while the guard lives, such calls are put off. Forgetting the guard puts them off
+    /// for ever.
+    pub fn capture_guard(&self) -> CaptureGuard<D> {
+        self.anchor.context.captures.begin();
+        CaptureGuard { runtime: self.clone() }
+    }
+}
+
+/// Other code captures while this lives. See [`Runtime::capture_guard`].
+#[derive(Debug)]
+#[must_use]
+pub struct CaptureGuard<D: Driver> {
+    runtime: Runtime<D>,
+}
+
+impl<D: Driver> Drop for CaptureGuard<D> {
+    fn drop(&mut self) {
+        self.runtime.uncount();
+    }
+}
+
+impl<D: Driver> Default for Listed<D> {
+    fn default() -> Self {
+        Self { uses: BTreeMap::new(), kept: Vec::new(), forks: Vec::new(), failed: None }
+    }
+}
+
+impl<D: Driver> Listed<D> {
+    fn into_holdings(self) -> Arc<Holdings<D>> {
+        let backings = if mutant!("c4_no_leases") {
+            Vec::new()
+        } else {
+            self.uses.into_values().map(|held| (held.backing, held.access)).collect()
+        };
+        Arc::new(Holdings { uses: backings, _kept: Mutex::new(self.kept) })
+    }
+}
+
+impl<D: Driver> Session<D> {
+    fn new(anchor: Arc<Anchor<D>>) -> Self {
+        Self { anchor, listed: Mutex::new(Listed::default()) }
+    }
+
+    /// Lists what a submission uses; gives the session's own records of it.
+    fn list(&self, uses: &Uses<'_, D>) -> Result<SmallVec<[(Arc<Record<D>>, Access); 16]>> {
+        let mut listed = self.listed.lock();
+        let mut records = SmallVec::new();
+        for (backing, access) in uses {
+            if !backing.is_of(&self.anchor) {
+                return Err(Misuse::ForeignRuntime.into());
+            }
+            if matches!(backing, Backing::Pin(lease) if lease.scoped) {
+                return Err(Misuse::ScopedInCapture.into());
+            }
+            let Some(id) = backing.id() else { continue };
+            let held = listed.uses.entry(id).or_insert_with(|| Held {
+                backing: (*backing).clone(),
+                access: *access,
+                record: Arc::new(Record::new()),
+            });
+            held.access = held.access.max(*access);
+            records.push((held.record.clone(), *access));
+        }
+        Ok(records)
+    }
+
+    /// A further stream of the capture, which begins where `from` is.
+    fn fork(&self, from: &Arc<StreamState<D>>) -> Result<Arc<StreamState<D>>> {
+        let state = self.anchor.captures.take(&self.anchor.context)?;
+        // Listed first: whatever happens, the end of the session sees to it.
+        self.listed.lock().forks.push(Fork { state: state.clone(), joined: false });
+        let forked = join(&self.anchor.context, from, &state);
+        if forked.is_err() {
+            self.mark_joined(&state);
+        }
+        forked.map(|()| state)
+    }
+
+    fn join(&self, state: &Arc<StreamState<D>>, into: &Arc<StreamState<D>>) -> Result<()> {
+        if state.id() == into.id() {
+            return Ok(());
+        }
+        join(&self.anchor.context, state, into)?;
+        self.mark_joined(state);
+        Ok(())
+    }
+
+    fn mark_joined(&self, state: &StreamState<D>) {
+        let mut listed = self.listed.lock();
+        for fork in listed.forks.iter_mut().filter(|fork| fork.state.id() == state.id()) {
+            fork.joined = true;
+        }
+    }
+
+    /// Joins the forks that the body left open: a driver refuses to end otherwise.
+    fn join_all(&self, origin: &Arc<StreamState<D>>) -> Result<()> {
+        let open: Vec<_> = {
+            let listed = self.listed.lock();
+            let open = listed.forks.iter().filter(|fork| !fork.joined);
+            open.map(|fork| fork.state.clone()).collect()
+        };
+        open.iter().try_for_each(|state| self.join(state, origin))
+    }
+}
+
+impl<D: Driver> Capture<'_, D> {
+    /// A second queue of the same capture, which begins where this one is. What conflicts is ordered, the rest may run at the
+    /// same time. Joined at the end of the capture if not before.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn fork(&self) -> Result<Self> {
+        Ok(Self { session: self.session, state: self.session.fork(&self.state)? })
+    }
+
+    /// Orders everything recorded later on `into` after all of this queue.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn join(self, into: &Self) -> Result<()> {
+        self.session.join(&self.state, &into.state)
+    }
+}
+
+impl<D: Driver> Submit<D> for Capture<'_, D> {
+    fn anchor(&self) -> &Arc<Anchor<D>> {
+        &self.session.anchor
+    }
+
+    fn submit_raw<R>(
+        &self,
+        uses: &Uses<'_, D>,
+        call: Call,
+        enqueue: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
+    ) -> Result<(R, u64)> {
+        let records = self.session.list(uses)?;
+        let used = records.iter().map(|(record, access)| Use::new(record, *access));
+        let mut used: SmallVec<[Use<'_, D>; 16]> = used.collect();
+        let outcome = submit(&self.session.anchor.context, &self.state, &mut used, call, enqueue);
+        if let Err(error) = &outcome {
+            self.session.listed.lock().failed.get_or_insert_with(|| error.clone());
+        }
+        outcome
+    }
+
+    fn keep(&self, memory: Box<dyn Any + Send>, _number: u64) {
+        self.session.listed.lock().kept.push(memory);
+    }
+
+    fn executing(&self) -> Result<Stream<D>> {
+        let state = self.session.anchor.pool.claim(&self.session.anchor.context, Priority::Normal)?;
+        Ok(Stream::new(self.session.anchor.clone(), state))
+    }
+}
+
+/// What a graph keeps alive (C4, C10).
+#[derive(Debug)]
+struct Holdings<D: Driver> {
+    uses: Vec<(Backing<D>, Access)>,
+    // Only held, never looked at; the lock makes it shareable.
+    _kept: Mutex<Vec<Box<dyn Any + Send>>>,
+}
+
+/// A recorded graph, with what it uses.
+#[derive(Debug)]
+pub struct Graph<D: Driver> {
+    raw: Option<D::Graph>,
+    holdings: Arc<Holdings<D>>,
+    anchor: Arc<Anchor<D>>,
+}
+
+impl<D: Driver> Drop for Graph<D> {
+    fn drop(&mut self) {
+        if let Some(raw) = self.raw.take() {
+            let resource = Resource::Graph(raw);
+            self.anchor.reclaim.retire(Retired { resource, points: SmallVec::new() });
+        }
+    }
+}
+
+impl<D: Driver> Graph<D> {
+    fn raw(&self) -> &D::Graph {
+        self.raw.as_ref().expect("a graph is taken out only by its drop")
+    }
+
+    /// Makes it ready to launch.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn instantiate(&self) -> Result<Executable<D>> {
+        let context = &self.anchor.context;
+        let raw = context.guarded(Call::GraphInstantiate, |driver| driver.graph_instantiate(self.raw()))?;
+        Ok(Executable {
+            raw: Some(raw),
+            record: Record::new(),
+            holdings: self.holdings.clone(),
+            anchor: self.anchor.clone(),
+        })
+    }
+
+    /// Its nodes and edges.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn describe(&self) -> Result<GraphDescription> {
+        let context = &self.anchor.context;
+        context.check(Call::GraphDescribe, context.driver.graph_describe(self.raw()))
+    }
+}
+
+/// A graph that can be launched, any number of times, on any stream.
+#[derive(Debug)]
+pub struct Executable<D: Driver> {
+    raw: Option<D::Executable>,
+    record: Record<D>,
+    holdings: Arc<Holdings<D>>,
+    anchor: Arc<Anchor<D>>,
+}
+
+impl<D: Driver> Drop for Executable<D> {
+    fn drop(&mut self) {
+        if let Some(raw) = self.raw.take() {
+            let points = self.record.into_points();
+            let resource = Resource::Executable(raw, Box::new(self.holdings.clone()));
+            self.anchor.reclaim.retire(Retired { resource, points });
+        }
+    }
+}
+
+impl<D: Driver> Executable<D> {
+    fn raw(&self) -> &D::Executable {
+        self.raw.as_ref().expect("an executable is taken out only by its drop")
+    }
+
+    /// Runs the graph on `stream`, ordered after what conflicts with any of its uses, as one kernel would be (C5), and after its own
+    /// earlier launches.
+    ///
+    /// # Errors
+    /// As for [`Queue`](crate::Queue).
+    pub fn launch(&self, stream: &Stream<D>) -> Result<()> {
+        if !Arc::ptr_eq(&self.anchor, stream.anchor()) {
+            return Err(Misuse::ForeignRuntime.into());
+        }
+        let held = self.holdings.uses.iter();
+        let uses = held.filter_map(|(backing, access)| Some(Use::new(backing.record()?, *access)));
+        let mut uses: SmallVec<[Use<'_, D>; 32]> = uses.chain([Use::new(&self.record, Access::Write)]).collect();
+        submit(&self.anchor.context, stream.state(), &mut uses, Call::GraphLaunch, |driver, raw| {
+            // SAFETY: C4. The holdings keep all that the graph names; they go only with the executable, after its record's last point.
+            unsafe { driver.graph_launch(self.raw(), raw) }
+        })?;
+        Ok(())
+    }
+
+    /// Makes later launches run `graph`, which must have the same shape. Launches made before run as they were.
+    ///
+    /// # Errors
+    /// The driver's refusal; the executable then is as it was, and usable.
+    pub fn update(&mut self, graph: &Graph<D>) -> Result<()> {
+        if !Arc::ptr_eq(&self.anchor, &graph.anchor) {
+            return Err(Misuse::ForeignRuntime.into());
+        }
+        let context = &self.anchor.context;
+        context.guarded(Call::GraphUpdate, |driver| driver.graph_update(self.raw(), graph.raw()))?;
+        let before = std::mem::replace(&mut self.holdings, graph.holdings.clone());
+        // Launches that are still running use what the old graph held.
+        let points = self.record.points(Access::Write);
+        self.anchor.reclaim.retire(Retired { resource: Resource::Kept(Box::new(before)), points });
+        Ok(())
+    }
+}
+
+impl GraphDescription {
+    /// The graph in Graphviz' language.
+    pub fn to_dot(&self) -> String {
+        let mut dot = String::from("digraph {\n");
+        for (index, node) in self.nodes.iter().enumerate() {
+            dot += &format!("  n{index} [label=\"{index} {}\"];\n", node.escape_default());
+        }
+        for (before, after) in &self.edges {
+            dot += &format!("  n{before} -> n{after};\n");
+        }
+        dot + "}\n"
+    }
+}
+
+/// A line a node: its number, what it is, and the numbers of the nodes before it.
+impl fmt::Display for GraphDescription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, node) in self.nodes.iter().enumerate() {
+            write!(f, "{index} {node}")?;
+            let before = self.edges.iter().filter(|(_, after)| *after == index).map(|(before, _)| before.to_string());
+            let before: Vec<_> = before.collect();
+            if !before.is_empty() {
+                write!(f, " after {}", before.join(" "))?;
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}

@@ -73,8 +73,13 @@ impl<D: Driver> Context<D> {
     /// Makes a guarded call so that it breaks nobody's capture (C1); waits for the end of captures that it would
     /// break in any mode, or refuses when the waiting thread itself captures (C9).
     pub fn guarded<R>(&self, call: Call, body: impl FnOnce(&D) -> std::result::Result<R, D::Error>) -> Result<R> {
+        self.guarded_scope(call, || self.check(call, body(&self.driver)))
+    }
+
+    /// As [`guarded`](Self::guarded), for a call that is made somewhere inside `body`.
+    pub fn guarded_scope<R>(&self, call: Call, body: impl FnOnce() -> Result<R>) -> Result<R> {
         let _entry = if self.protects(call) { None } else { Some(self.captures.enter_waiting()?) };
-        self.check(call, self.relaxed(body))
+        self.relaxed(body)
     }
 
     /// As [`guarded`](Self::guarded), but where that would wait for a capture it gives `None` at once.
@@ -84,7 +89,7 @@ impl<D: Driver> Context<D> {
         body: impl FnOnce(&D) -> std::result::Result<R, D::Error>,
     ) -> Option<Result<R>> {
         let _entry = if self.protects(call) { None } else { Some(self.captures.enter_now()?) };
-        Some(self.check(call, self.relaxed(body)))
+        Some(self.relaxed(|| self.check(call, body(&self.driver))))
     }
 
     fn protects(&self, call: Call) -> bool {
@@ -95,18 +100,16 @@ impl<D: Driver> Context<D> {
     }
 
     /// Runs `body` with this thread's capture mode exchanged to relaxed.
-    fn relaxed<R>(
-        &self,
-        body: impl FnOnce(&D) -> std::result::Result<R, D::Error>,
-    ) -> std::result::Result<R, D::Error> {
+    fn relaxed<R>(&self, body: impl FnOnce() -> Result<R>) -> Result<R> {
         if mutant!("c1_no_relaxed") {
-            return body(&self.driver);
+            return body();
         }
-        let before = self.driver.exchange_capture_mode(CaptureMode::Relaxed)?;
-        let answer = body(&self.driver);
+        let exchange = |mode| self.check(Call::ExchangeCaptureMode, self.driver.exchange_capture_mode(mode));
+        let before = exchange(CaptureMode::Relaxed)?;
+        let answer = body();
         if before != CaptureMode::Relaxed {
-            // A driver that exchanged once exchanges back; should it fail, it failed for good and the next call tells.
-            let _ = self.driver.exchange_capture_mode(before);
+            // A driver that exchanged once exchanges back; should it not, the next call through it tells.
+            drop(exchange(before));
         }
         answer
     }

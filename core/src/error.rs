@@ -4,7 +4,8 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::driver::{Call, DriverError, ErrorKind};
+pub use crate::driver::ErrorKind;
+use crate::driver::{Call, DriverError};
 
 /// The result of a call into this crate.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -83,6 +84,8 @@ pub enum Misuse {
         /// Elements given.
         actual: usize,
     },
+    /// A graph could outlive the scope whose memory it would use.
+    ScopedInCapture,
     /// A size in bytes does not fit.
     SizeOverflow,
 }
@@ -166,6 +169,7 @@ impl fmt::Display for Misuse {
             Self::LengthMismatch { expected, actual } => {
                 write!(f, "{expected} elements are needed, {actual} were given")
             }
+            Self::ScopedInCapture => f.write_str("a graph could outlive the scope of this memory"),
             Self::SizeOverflow => f.write_str("the size in bytes does not fit"),
         }
     }

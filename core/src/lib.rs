@@ -1,15 +1,59 @@
-//! The concurrency core of a GPU runtime.
+//! The concurrency core of a GPU runtime: who may touch a buffer, when a stream may be reused, what must wait for a graph
+//! capture, and when pinned host memory may be let go.
+//!
+//! | module | what it answers |
+//! |---|---|
+//! | [`runtime`] | what a program makes first: [`Runtime`] |
+//! | [`queue`] | what takes work: [`Stream`], and the trait [`Queue`] that a capture shares |
+//! | [`buffer`], [`pinned`] | device memory, and host memory that the device reaches |
+//! | [`kernel`] | kernels with typed arguments |
+//! | [`event`], [`future`] | marks in a stream, and waiting without blocking |
+//! | [`capture`] | captures, graphs, executables |
+//! | [`driver`] | what a backend owes: [`Driver`] |
+//! | [`error`] | what can go wrong |
+//!
+//! Below them, hidden from the documentation but public for models: `point`, `ownership`, `stream`, `registration`,
+//! `reclaim`, the state machines; `context`, what surrounds a driver call; `sync`, the only source of atomics and locks. DESIGN.md
+//! tells how they fit, and names the contract's lines (O1, S3, C5, P2, R1 ...) that the code cites.
+
+pub mod buffer;
 pub mod capture;
+#[doc(hidden)]
 pub mod context;
 pub mod driver;
 pub mod error;
-mod hold;
+pub mod event;
+pub mod future;
+#[doc(hidden)]
+pub mod hold;
 pub mod id;
+pub mod kernel;
+#[doc(hidden)]
 pub mod mutant;
+#[doc(hidden)]
 pub mod ownership;
+pub mod pinned;
+#[doc(hidden)]
 pub mod point;
+pub mod queue;
+#[doc(hidden)]
 pub mod reclaim;
+#[doc(hidden)]
 pub mod registration;
+pub mod runtime;
+#[doc(hidden)]
 pub mod stream;
+#[doc(hidden)]
 pub mod sync;
+
+pub use buffer::{Buffer, Freed, Readable, View, ViewMut, Writable};
+pub use capture::{Capture, Executable, Graph};
 pub use driver::{Driver, LaunchConfig, Priority};
+pub use error::{Error, ErrorKind, Misuse, PinError, Result};
+pub use event::Event;
+pub use future::{Completion, Download};
+pub use kernel::{Kernel, Module, Read, Write};
+pub use ownership::Access;
+pub use pinned::{HostMemory, HostRead, HostWrite, Pinned, SharedPinned};
+pub use queue::{Queue, Stream};
+pub use runtime::{Config, Element, ReclaimMode, Runtime, ShutdownReport, Stats};

@@ -299,6 +299,16 @@ pub fn edge<D: Driver>(
     Ok(at)
 }
 
+/// Orders everything later on `to` after all of `from`: forks and joins of a capture.
+pub fn join<D: Driver>(context: &Context<D>, from: &Arc<StreamState<D>>, to: &Arc<StreamState<D>>) -> Result<()> {
+    let mut gate = to.gate();
+    let point = Point { stream: from.clone(), number: 0 };
+    let reach = insert_wait(context, to, &point)?;
+    let at = to.timeline.submit();
+    gate.follows.insert(from.id(), reach, at);
+    Ok(())
+}
+
 /// Makes `stream` wait for the present end of the point's stream; returns how far that reaches.
 fn insert_wait<D: Driver>(context: &Context<D>, stream: &StreamState<D>, point: &Point<D>) -> Result<u64> {
     let driver = &context.driver;

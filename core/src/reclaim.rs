@@ -58,6 +58,8 @@ pub enum Resource<D: Driver> {
     Event(D::Event),
     /// An executable graph, with what keeps alive all that it uses (C4).
     Executable(D::Executable, Box<dyn Any + Send>),
+    /// A recorded graph.
+    Graph(D::Graph),
     /// A module.
     Module(D::Module),
     /// An adopted stream's state, whose event is the runtime's.
@@ -355,6 +357,7 @@ impl<D: Driver> Turn<'_, D> {
                 drop(uses);
                 answer
             }
+            Resource::Graph(graph) => context.check(Call::GraphDestroy, context.driver.graph_destroy(graph)),
             Resource::Module(module) => {
                 // SAFETY: C4. No kernel of the module is left to launch it (the last one retired it), and all that
                 // any stream had accepted by then has completed.
@@ -431,9 +434,7 @@ impl<D: Driver> Turn<'_, D> {
     fn end_adopted(&self, bench: &mut Bench<D>, state: Arc<StreamState<D>>) -> Result<()> {
         match Arc::try_unwrap(state) {
             Ok(state) => match state.kind {
-                Kind::Adopted(last) => {
-                    self.context.check(Call::EventDestroy, self.context.driver.event_destroy(last))
-                }
+                Kind::Adopted(last) => self.context.check(Call::EventDestroy, self.context.driver.event_destroy(last)),
                 Kind::Pooled(_) | Kind::Capture => Ok(()),
             },
             Err(state) => {

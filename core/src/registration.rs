@@ -29,7 +29,7 @@ use crate::sync::{Arc, ArcCell, Mutex};
 
 pub mod state;
 
-use self::state::{Meeting, Status, Table};
+use self::state::{Meeting, ScopeId, Status, Table};
 
 /// What keeps registered memory alive (P4): the owner of a wrap, or nothing where the caller vouches.
 pub type Owner = Option<Box<dyn Any + Send>>;
@@ -116,8 +116,8 @@ pub struct Request {
     pub range: HostRange,
     /// What the device may do.
     pub access: HostAccess,
-    /// Whether a scope asks, which will end the registration without asking others.
-    pub scoped: bool,
+    /// The scope that asks, and will end the registration without asking others.
+    pub scope: Option<ScopeId>,
 }
 
 impl<D: Driver> Default for Pins<D> {
@@ -152,7 +152,7 @@ impl<D: Driver> Pins<D> {
         loop {
             let meeting = {
                 let mut table = self.table.lock();
-                let meeting = table.entries.meet(base.address(), bytes, request.scoped);
+                let meeting = table.entries.meet(base.address(), bytes, request.scope);
                 if let Meeting::Inside(base) = meeting
                     && let Some(payload) = table.entries.share(base)
                 {
@@ -192,10 +192,10 @@ impl<D: Driver> Pins<D> {
         let _calls = (!mutant!("p6_register_unlocked")).then(|| self.calls.lock());
         {
             let mut table = self.table.lock();
-            if table.entries.meet(base.address(), bytes, request.scoped) != Meeting::Free {
+            if table.entries.meet(base.address(), bytes, request.scope) != Meeting::Free {
                 return Ok(None);
             }
-            table.entries.begin(base.address(), bytes, request.scoped);
+            table.entries.begin(base.address(), bytes, request.scope);
         }
         let made = self.register_at_driver(context, request);
         if made.is_err() {
@@ -209,7 +209,10 @@ impl<D: Driver> Pins<D> {
     fn register_at_driver(&self, context: &Context<D>, request: Request) -> Result<(DeviceAddress, Origin)> {
         let HostRange { base, bytes } = request.range;
         if !context.capabilities.refuses_overlap && self.foreign(context, request.range) {
-            return Ok((context.check(Call::HostDeviceAddress, context.driver.host_device_address(base))?, Origin::Borrowed));
+            return Ok((
+                context.check(Call::HostDeviceAddress, context.driver.host_device_address(base))?,
+                Origin::Borrowed,
+            ));
         }
         let answer = context.guarded(Call::HostRegister, |driver| {
             // SAFETY: P4. The wrap's owner, its scope, or its caller's promise keeps the range mapped until it was
@@ -252,7 +255,7 @@ impl<D: Driver> Pins<D> {
 
     /// Takes memory that the driver allocated page-locked into the table.
     pub fn adopt_allocated(&self, range: HostRange, device: DeviceAddress) -> Arc<Pin<D>> {
-        self.table.lock().entries.begin(range.base.address(), range.bytes, false);
+        self.table.lock().entries.begin(range.base.address(), range.bytes, None);
         let pin = Pin { id: ResourceId::fresh(), range, device, record: Record::new(), origin: Origin::Allocated };
         self.admit(pin, None)
     }
@@ -333,9 +336,11 @@ impl<D: Driver> Pins<D> {
     fn release_pending(&self, context: &Context<D>, base: usize) -> Result<()> {
         let found = {
             let table = self.table.lock();
-            table.entries.entry(base).filter(|entry| entry.status == Status::Pending).and_then(|entry| {
-                entry.payload.as_ref().map(|payload| (payload.pin.clone(), entry.epoch))
-            })
+            table
+                .entries
+                .entry(base)
+                .filter(|entry| entry.status == Status::Pending)
+                .and_then(|entry| entry.payload.as_ref().map(|payload| (payload.pin.clone(), entry.epoch)))
         };
         let Some((pin, epoch)) = found else { return Ok(()) };
         pin.record.wait(context, Access::Write)?;
@@ -362,6 +367,12 @@ impl<D: Driver> Pins<D> {
             Status::Quarantined => (live, pending, quarantined + 1),
             _ => (live, pending + 1, quarantined),
         })
+    }
+
+    /// Keeps a range that can no longer be unregistered, with its owner (P9, P11).
+    pub fn abandon(&self, pin: &Pin<D>) {
+        self.table.lock().entries.quarantine(pin.range.base.address());
+        count(&self.figures.quarantined);
     }
 
     /// Called under the table's lock, so that snapshots follow each other as the table does.

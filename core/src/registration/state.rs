@@ -14,6 +14,9 @@ use std::collections::BTreeMap;
 
 use crate::mutant;
 
+/// A scope, by a number that is never used again.
+pub type ScopeId = std::num::NonZeroU64;
+
 /// Where a range stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
@@ -40,8 +43,8 @@ pub struct Entry<P> {
     pub count: usize,
     /// Raised whenever the count falls to zero: a release decided before a revival is void.
     pub epoch: u64,
-    /// Whether a scope ends it without asking others.
-    pub scoped: bool,
+    /// The scope that ends it without asking others.
+    pub scope: Option<ScopeId>,
     /// What the runtime keeps with it; none while registering.
     pub payload: Option<P>,
 }
@@ -91,7 +94,7 @@ impl<P> Table<P> {
 
     /// What `bytes` (at least 1) at `start` meet. Ranges never overlap each other, so of those that begin before the end of
     /// the range only the last few can reach into it.
-    pub fn meet(&self, start: usize, bytes: usize, scoped: bool) -> Meeting {
+    pub fn meet(&self, start: usize, bytes: usize, scope: Option<ScopeId>) -> Meeting {
         let end = start.saturating_add(bytes);
         let mut meeting = Meeting::Free;
         for (&base, entry) in self.ranges.range(..end).rev() {
@@ -99,7 +102,7 @@ impl<P> Table<P> {
             if reach <= start {
                 break;
             }
-            meeting = entry.meeting(base, base <= start && end <= reach, start <= base && reach <= end, scoped);
+            meeting = entry.meeting(base, base <= start && end <= reach, start <= base && reach <= end, scope);
             // A live obstacle outweighs one that would go away.
             if !matches!(meeting, Meeting::Pending(_)) {
                 return meeting;
@@ -109,8 +112,8 @@ impl<P> Table<P> {
     }
 
     /// The driver is about to register a free range.
-    pub fn begin(&mut self, start: usize, bytes: usize, scoped: bool) {
-        let entry = Entry { bytes, status: Status::Registering, count: 0, epoch: 0, scoped, payload: None };
+    pub fn begin(&mut self, start: usize, bytes: usize, scope: Option<ScopeId>) {
+        let entry = Entry { bytes, status: Status::Registering, count: 0, epoch: 0, scope, payload: None };
         let before = self.ranges.insert(start, entry);
         debug_assert!(before.is_none(), "P1: a range is registered once");
     }
@@ -213,12 +216,14 @@ impl<P> Table<P> {
 }
 
 impl<P> Entry<P> {
-    fn meeting(&self, base: usize, contains: bool, contained: bool, scoped: bool) -> Meeting {
+    fn meeting(&self, base: usize, contains: bool, contained: bool, scope: Option<ScopeId>) -> Meeting {
         match self.status {
             Status::Registering | Status::Releasing => Meeting::InFlight,
             Status::Quarantined => Meeting::Quarantined,
-            // A scope's own wraps may share with each other and with ranges that outlive it.
-            Status::Live if contains && self.scoped && !scoped => Meeting::Scoped,
+            // A scope's wraps share with each other and with ranges that outlive it; nobody else shares a scope's range.
+            Status::Live | Status::Pending if contains && self.scope.is_some() && self.scope != scope => {
+                Meeting::Scoped
+            }
             Status::Live | Status::Pending if contains => Meeting::Inside(base),
             Status::Pending if mutant!("p2_reuse_short") => Meeting::Inside(base),
             Status::Pending => Meeting::Pending(base),
@@ -234,7 +239,7 @@ mod tests {
 
     fn live(start: usize, bytes: usize) -> Table<()> {
         let mut table = Table::new();
-        table.begin(start, bytes, false);
+        table.begin(start, bytes, None);
         table.registered(start, ());
         table
     }
@@ -242,27 +247,27 @@ mod tests {
     #[test]
     fn a_part_shares_and_a_whole_is_refused() {
         let table = live(100, 50);
-        assert_eq!(table.meet(100, 50, false), Meeting::Inside(100), "the same range shares (P8)");
-        assert_eq!(table.meet(120, 10, false), Meeting::Inside(100), "a sub-range shares (P8)");
-        assert_eq!(table.meet(100, 51, false), Meeting::Larger { registered: 50 }, "a larger one is refused (P2)");
-        assert_eq!(table.meet(90, 80, false), Meeting::Larger { registered: 50 }, "also to both sides (P2)");
-        assert_eq!(table.meet(90, 20, false), Meeting::Overlap, "an overlap is refused (P8)");
-        assert_eq!(table.meet(140, 20, false), Meeting::Overlap, "at the tail too (P8)");
-        assert_eq!(table.meet(150, 1, false), Meeting::Free, "the next byte is free");
-        assert_eq!(table.meet(99, 1, false), Meeting::Free, "the byte before is free");
+        assert_eq!(table.meet(100, 50, None), Meeting::Inside(100), "the same range shares (P8)");
+        assert_eq!(table.meet(120, 10, None), Meeting::Inside(100), "a sub-range shares (P8)");
+        assert_eq!(table.meet(100, 51, None), Meeting::Larger { registered: 50 }, "a larger one is refused (P2)");
+        assert_eq!(table.meet(90, 80, None), Meeting::Larger { registered: 50 }, "also to both sides (P2)");
+        assert_eq!(table.meet(90, 20, None), Meeting::Overlap, "an overlap is refused (P8)");
+        assert_eq!(table.meet(140, 20, None), Meeting::Overlap, "at the tail too (P8)");
+        assert_eq!(table.meet(150, 1, None), Meeting::Free, "the next byte is free");
+        assert_eq!(table.meet(99, 1, None), Meeting::Free, "the byte before is free");
     }
 
     #[test]
     fn a_revived_range_voids_the_release() {
         let mut table = live(100, 50);
         let epoch = table.give_back(100).expect("the last count was given back");
-        assert_eq!(table.meet(100, 60, false), Meeting::Pending(100), "a larger wrap must wait (P2)");
+        assert_eq!(table.meet(100, 60, None), Meeting::Pending(100), "a larger wrap must wait (P2)");
         table.share(100);
         assert!(!table.begin_release(100, epoch), "P1: a live range is not released");
         let later = table.give_back(100).expect("the last count was given back again");
         assert!(!table.begin_release(100, epoch), "the old decision stays void");
         assert!(table.begin_release(100, later), "the new one holds");
-        assert_eq!(table.meet(100, 50, false), Meeting::InFlight, "nobody shares a range that is going");
+        assert_eq!(table.meet(100, 50, None), Meeting::InFlight, "nobody shares a range that is going");
         table.released(100);
         assert!(table.is_empty(), "a released range is gone");
     }
@@ -270,10 +275,10 @@ mod tests {
     #[test]
     fn live_obstacles_outweigh_pending_ones() {
         let mut table = live(100, 50);
-        table.begin(200, 50, false);
+        table.begin(200, 50, None);
         table.registered(200, ());
         table.give_back(200);
-        assert_eq!(table.meet(90, 200, false), Meeting::Larger { registered: 50 }, "the live one decides");
-        assert_eq!(table.meet(160, 100, false), Meeting::Pending(200), "the pending one can be waited for");
+        assert_eq!(table.meet(90, 200, None), Meeting::Larger { registered: 50 }, "the live one decides");
+        assert_eq!(table.meet(160, 100, None), Meeting::Pending(200), "the pending one can be waited for");
     }
 }

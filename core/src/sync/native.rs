@@ -115,6 +115,13 @@ impl<T> ArcCell<T> {
 /// Threads, as far as the core needs them.
 pub mod thread {
     pub use std::thread::{Thread, current, park};
+
+    /// Lets others go on for a moment, where there is nothing to wait for but time.
+    pub fn pause() {
+        if !super::coop::yield_blocked() {
+            std::thread::sleep(std::time::Duration::from_micros(50));
+        }
+    }
 }
 
 /// The hook for a scheduler that runs threads one at a time.

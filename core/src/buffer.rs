@@ -1,0 +1,304 @@
+//! Device memory with a type: [`Buffer`], and views of parts of one.
+//!
+//! The borrow checker keeps safe programs from racing at the source: a launch takes `&mut` to write and `&` to read. What it
+//! cannot see (views on two threads, second wraps, graphs) meets in the allocation's one [`Record`], which serves all alike.
+
+use std::marker::PhantomData;
+use std::ops::{Bound, RangeBounds};
+
+use crate::driver::{Argument, DeviceAddress, Driver};
+use crate::error::{Misuse, Result};
+use crate::id::ResourceId;
+use crate::ownership::{Access, Record};
+use crate::pinned::PinLease;
+use crate::reclaim::{Resource, Retired};
+use crate::runtime::{Anchor, Element};
+use crate::sync::Arc;
+
+/// One allocation of device memory.
+#[derive(Debug)]
+pub struct Allocation<D: Driver> {
+    pub(crate) id: ResourceId,
+    pub(crate) address: DeviceAddress,
+    pub(crate) bytes: u64,
+    pub(crate) record: Record<D>,
+    pub(crate) anchor: Arc<Anchor<D>>,
+}
+
+impl<D: Driver> Drop for Allocation<D> {
+    fn drop(&mut self) {
+        // O6: exclusive, since this was the last holder: everything submitted is in the record.
+        let points = self.record.into_points();
+        self.anchor.reclaim.retire(Retired { resource: Resource::Memory(self.address, self.bytes), points });
+    }
+}
+
+/// What is behind a handle: shared by the handle, its views, and the graphs that use it.
+#[derive(Debug)]
+pub enum Backing<D: Driver> {
+    /// Zero bytes: no driver ever sees it (O8).
+    Empty,
+    /// Device memory.
+    Memory(Arc<Allocation<D>>),
+    /// Registered host memory.
+    Pin(Arc<PinLease<D>>),
+}
+
+impl<D: Driver> Clone for Backing<D> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Empty => Self::Empty,
+            Self::Memory(allocation) => Self::Memory(allocation.clone()),
+            Self::Pin(lease) => Self::Pin(lease.clone()),
+        }
+    }
+}
+
+impl<D: Driver> Backing<D> {
+    /// Who used it; nobody keeps a record of nothing.
+    #[inline]
+    pub fn record(&self) -> Option<&Record<D>> {
+        match self {
+            Self::Empty => None,
+            Self::Memory(allocation) => Some(&allocation.record),
+            Self::Pin(lease) => Some(&lease.pin.record),
+        }
+    }
+
+    /// Its identity.
+    pub fn id(&self) -> Option<ResourceId> {
+        match self {
+            Self::Empty => None,
+            Self::Memory(allocation) => Some(allocation.id),
+            Self::Pin(lease) => Some(lease.pin.id),
+        }
+    }
+
+    /// Whether it belongs to this runtime.
+    #[inline]
+    pub(crate) fn is_of(&self, anchor: &Arc<Anchor<D>>) -> bool {
+        match self {
+            Self::Empty => true,
+            Self::Memory(allocation) => Arc::ptr_eq(&allocation.anchor, anchor),
+            Self::Pin(lease) => Arc::ptr_eq(&lease.anchor, anchor),
+        }
+    }
+}
+
+/// A range of device-accessible memory, borrowed for one submission.
+#[derive(Debug)]
+pub struct Region<'a, D: Driver> {
+    /// What it lies in.
+    pub backing: &'a Backing<D>,
+    /// The device's address of its first byte.
+    pub address: DeviceAddress,
+    /// Its length in bytes.
+    pub bytes: u64,
+}
+
+impl<D: Driver> Clone for Region<'_, D> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<D: Driver> Copy for Region<'_, D> {}
+
+impl<D: Driver> Region<'_, D> {
+    /// As an argument of a kernel.
+    #[inline]
+    pub fn argument(&self) -> Argument {
+        Argument::Pointer { address: self.address, bytes: self.bytes }
+    }
+}
+
+/// Memory that the device can read as elements of `T`.
+pub trait Readable<T: Element, D: Driver> {
+    /// The range.
+    fn region(&self) -> Region<'_, D>;
+
+    /// How many elements.
+    fn element_count(&self) -> usize {
+        usize::try_from(self.region().bytes).unwrap_or(usize::MAX) / size_of::<T>().max(1)
+    }
+}
+
+/// Memory that the device can also write.
+pub trait Writable<T: Element, D: Driver>: Readable<T, D> {}
+
+/// `len` elements of device memory.
+///
+/// Dropping it never waits (P7): the memory goes back when the work that uses it has completed. Forgetting it leaks it.
+#[derive(Debug)]
+pub struct Buffer<T: Element, D: Driver> {
+    backing: Backing<D>,
+    len: usize,
+    element: PhantomData<T>,
+}
+
+/// What an explicit free came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Freed {
+    /// It is done.
+    Now,
+    /// Something still uses it (a graph, another wrap, a capture that is going on): it happens when that ends.
+    Deferred,
+}
+
+impl<T: Element, D: Driver> Buffer<T, D> {
+    pub(crate) fn new(backing: Backing<D>, len: usize) -> Self {
+        Self { backing, len, element: PhantomData }
+    }
+
+    /// How many elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether work that uses the buffer may still run. May say so for too long, never for too short (O2).
+    pub fn is_busy(&self) -> bool {
+        self.backing.record().is_some_and(|record| record.is_busy(Access::Write))
+    }
+
+    /// Waits until all work submitted so far that uses the buffer has completed.
+    ///
+    /// # Errors
+    /// `Lost`, `StreamBroken`, the driver's; `Misuse::InsideHold` where the call could wait for its own thread.
+    pub fn synchronize(&self) -> Result<()> {
+        match &self.backing {
+            Backing::Memory(allocation) => allocation.record.wait(&allocation.anchor.context, Access::Write),
+            Backing::Pin(lease) => lease.pin.record.wait(&lease.anchor.context, Access::Write),
+            Backing::Empty => Ok(()),
+        }
+    }
+
+    /// A part of the buffer, for reading.
+    ///
+    /// # Errors
+    /// `LengthMismatch` when the range does not lie in the buffer.
+    pub fn view(&self, range: impl RangeBounds<usize>) -> Result<View<'_, T, D>> {
+        let (start, len) = part(self.len, &range)?;
+        Ok(View { backing: &self.backing, offset: bytes_of::<T>(start), len, element: PhantomData })
+    }
+
+    /// A part of the buffer, for reading and writing.
+    ///
+    /// # Errors
+    /// As for [`view`](Self::view).
+    pub fn view_mut(&mut self, range: impl RangeBounds<usize>) -> Result<ViewMut<'_, T, D>> {
+        let (start, len) = part(self.len, &range)?;
+        Ok(ViewMut { backing: &self.backing, offset: bytes_of::<T>(start), len, element: PhantomData })
+    }
+
+    /// Two parts that lie side by side and can be written by two threads. The core orders uses of one allocation, so work on the
+    /// two is ordered all the same.
+    ///
+    /// # Errors
+    /// `LengthMismatch` when `middle` is past the end.
+    pub fn split_at_mut(&mut self, middle: usize) -> Result<(ViewMut<'_, T, D>, ViewMut<'_, T, D>)> {
+        let (start, len) = part(self.len, &(middle..))?;
+        let view = |offset, len| ViewMut { backing: &self.backing, offset, len, element: PhantomData };
+        Ok((view(0, start), view(bytes_of::<T>(start), len)))
+    }
+
+    /// Waits for all work that uses the buffer and gives the memory back.
+    ///
+    /// # Errors
+    /// As for [`synchronize`](Self::synchronize). The memory is then kept, since it may be in use (P11).
+    pub fn free(self) -> Result<Freed> {
+        let Backing::Memory(allocation) = self.backing else { return Ok(Freed::Now) };
+        if crate::hold::is_within(crate::hold::Place::Capture) {
+            return Ok(Freed::Deferred);
+        }
+        match Arc::try_unwrap(allocation) {
+            Ok(allocation) => {
+                let anchor = allocation.anchor.clone();
+                allocation.record.wait(&anchor.context, Access::Write)?;
+                drop(allocation);
+                anchor.reclaim.turn(&anchor.context, &anchor.pins, crate::reclaim::Ask::Query);
+                Ok(Freed::Now)
+            }
+            Err(_shared) => Ok(Freed::Deferred),
+        }
+    }
+}
+
+/// A part of a buffer, for reading.
+#[derive(Debug)]
+pub struct View<'a, T: Element, D: Driver> {
+    backing: &'a Backing<D>,
+    offset: u64,
+    len: usize,
+    element: PhantomData<T>,
+}
+
+/// A part of a buffer, for reading and writing.
+#[derive(Debug)]
+pub struct ViewMut<'a, T: Element, D: Driver> {
+    backing: &'a Backing<D>,
+    offset: u64,
+    len: usize,
+    element: PhantomData<T>,
+}
+
+impl<T: Element, D: Driver> Readable<T, D> for Buffer<T, D> {
+    #[inline]
+    fn region(&self) -> Region<'_, D> {
+        region::<T, D>(&self.backing, 0, self.len)
+    }
+}
+
+impl<T: Element, D: Driver> Writable<T, D> for Buffer<T, D> {}
+
+impl<T: Element, D: Driver> Readable<T, D> for View<'_, T, D> {
+    fn region(&self) -> Region<'_, D> {
+        region::<T, D>(self.backing, self.offset, self.len)
+    }
+}
+
+impl<T: Element, D: Driver> Readable<T, D> for ViewMut<'_, T, D> {
+    fn region(&self) -> Region<'_, D> {
+        region::<T, D>(self.backing, self.offset, self.len)
+    }
+}
+
+impl<T: Element, D: Driver> Writable<T, D> for ViewMut<'_, T, D> {}
+
+#[inline]
+fn region<T: Element, D: Driver>(backing: &Backing<D>, offset: u64, len: usize) -> Region<'_, D> {
+    let base = match backing {
+        Backing::Empty => DeviceAddress(0),
+        Backing::Memory(allocation) => allocation.address,
+        Backing::Pin(lease) => lease.device,
+    };
+    Region { backing, address: base.offset(offset), bytes: bytes_of::<T>(len) }
+}
+
+/// The size of `len` elements that exist, so that it fits.
+#[inline]
+pub(crate) fn bytes_of<T>(len: usize) -> u64 {
+    (len * size_of::<T>()) as u64
+}
+
+fn part(len: usize, range: &impl RangeBounds<usize>) -> Result<(usize, usize)> {
+    let start = match range.start_bound() {
+        Bound::Included(&start) => start,
+        Bound::Excluded(&start) => start.saturating_add(1),
+        Bound::Unbounded => 0,
+    };
+    let end = match range.end_bound() {
+        Bound::Included(&end) => end.saturating_add(1),
+        Bound::Excluded(&end) => end,
+        Bound::Unbounded => len,
+    };
+    match start <= end && end <= len {
+        true => Ok((start, end - start)),
+        false => Err(Misuse::LengthMismatch { expected: end.max(start), actual: len }.into()),
+    }
+}

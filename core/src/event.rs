@@ -1,0 +1,115 @@
+//! Marks in a stream that a program keeps: to wait for, to order by, to measure with.
+
+use std::time::Duration;
+
+use crate::driver::{Call, Driver, Progress, Timing};
+use crate::error::{Misuse, Result};
+use crate::hold::{Place, is_within};
+use crate::ownership::{Point, Points};
+use crate::queue::Stream;
+use crate::reclaim::{Resource, Retired};
+use crate::runtime::Anchor;
+use crate::sync::Arc;
+
+/// The end of a stream at the time of the record. Made by [`Stream::record`] and [`Stream::record_timed`].
+///
+/// Dropping it waits for nothing; the driver's event goes back through the worker.
+#[derive(Debug)]
+pub struct Event<D: Driver> {
+    raw: Option<D::Event>,
+    point: Point<D>,
+    anchor: Arc<Anchor<D>>,
+}
+
+impl<D: Driver> Drop for Event<D> {
+    fn drop(&mut self) {
+        if let Some(raw) = self.raw.take() {
+            // Destroying an event may wait for streams on some drivers; that it is pending does not matter to any.
+            self.anchor.reclaim.retire(Retired { resource: Resource::Event(raw), points: Points::new() });
+        }
+    }
+}
+
+impl<D: Driver> Event<D> {
+    pub(crate) fn record(stream: &Stream<D>, timing: Timing) -> Result<Self> {
+        use crate::queue::Submit;
+        let anchor = stream.anchor().clone();
+        let context = &anchor.context;
+        context.check_alive()?;
+        let raw = context.check(Call::EventCreate, context.driver.event_create(timing))?;
+        // Read before the record: what is accepted later is not behind the event.
+        let number = stream.state().timeline.horizon().number();
+        let recorded = context.check(Call::EventRecord, context.driver.event_record(&raw, &stream.state().raw));
+        let event = Self { raw: Some(raw), point: stream.point(number), anchor };
+        recorded.map(|()| event)
+    }
+
+    fn raw(&self) -> &D::Event {
+        self.raw.as_ref().expect("an event is taken out only by its drop")
+    }
+
+    /// Whether the work before the event has completed.
+    ///
+    /// # Errors
+    /// `Lost`, the driver's.
+    pub fn is_complete(&self) -> Result<bool> {
+        let context = &self.anchor.context;
+        if self.point.is_complete() {
+            return Ok(true);
+        }
+        context.check_alive()?;
+        // As a guest: some drivers follow the event to its stream.
+        let Some(_guest) = self.point.stream.visit(self.point.number) else { return Ok(true) };
+        match context.guarded_now(Call::EventQuery, |driver| driver.event_query(self.raw())) {
+            Some(progress) => Ok(progress? == Progress::Complete),
+            None => Ok(false),
+        }
+    }
+
+    /// Waits until the work before the event has completed.
+    ///
+    /// # Errors
+    /// `Lost`, the driver's; `Misuse::InsideHold`; `Misuse::InsideCapture` on drivers where a wait would break the capture.
+    pub fn synchronize(&self) -> Result<()> {
+        if is_within(Place::Hold) {
+            return Err(Misuse::InsideHold.into());
+        }
+        if self.point.is_complete() {
+            return Ok(());
+        }
+        let context = &self.anchor.context;
+        context.check_alive()?;
+        let Some(_guest) = self.point.stream.visit(self.point.number) else { return Ok(()) };
+        context.guarded(Call::EventSynchronize, |driver| driver.event_synchronize(self.raw()))
+    }
+
+    /// The device's time from `self` to `later`; both recorded with [`Stream::record_timed`] and complete.
+    ///
+    /// # Errors
+    /// The driver's, when one is not complete or has no time.
+    pub fn elapsed(&self, later: &Self) -> Result<Duration> {
+        let context = &self.anchor.context;
+        let milliseconds = context.check(Call::EventElapsed, context.driver.event_elapsed(self.raw(), later.raw()))?;
+        Ok(Duration::from_secs_f64(f64::from(milliseconds.max(0.0)) / 1e3))
+    }
+
+    pub(crate) fn order_before(&self, stream: &Stream<D>) -> Result<()> {
+        use crate::queue::Submit;
+        if !Arc::ptr_eq(&self.anchor, stream.anchor()) {
+            return Err(Misuse::ForeignRuntime.into());
+        }
+        if self.point.is_complete() || self.point.stream.id() == stream.id() {
+            return Ok(());
+        }
+        let context = &self.anchor.context;
+        let mut gate = stream.state().gate_or(|| is_within(Place::Hold)).ok_or(Misuse::InsideHold)?;
+        if gate.follows.find(self.point.stream.id(), self.point.number).is_some() {
+            return Ok(());
+        }
+        let raw = &stream.state().raw;
+        context.check(Call::StreamWaitEvent, context.driver.stream_wait_event(raw, self.raw()))?;
+        let at = stream.state().timeline.submit();
+        gate.follows.insert(self.point.stream.id(), self.point.number, at);
+        Ok(())
+    }
+}

@@ -1,0 +1,187 @@
+//! Kernels with typed arguments.
+//!
+//! A [`Kernel`] carries its signature as a tuple of parameters: [`Read<T>`](Read) and [`Write<T>`](Write) for memory, a plain type for a
+//! scalar. A launch takes a tuple of matching arguments: `&` for `Read`, `&mut` for `Write`, a value for a scalar. What does
+//! not match does not compile. A launch packs on the stack: up to 16 arguments, no allocation.
+
+use std::marker::PhantomData;
+
+use smallvec::SmallVec;
+
+use crate::buffer::{Backing, Readable, Writable};
+use crate::driver::{Argument, Call, Driver};
+use crate::error::Result;
+use crate::ownership::{Access, Point, Points};
+use crate::reclaim::{Resource, Retired};
+use crate::runtime::{Anchor, Element};
+use crate::sync::Arc;
+
+/// A parameter through which a kernel only reads elements of `T`.
+#[derive(Debug)]
+pub struct Read<T>(PhantomData<T>);
+
+/// A parameter through which a kernel writes, and may read, elements of `T`.
+#[derive(Debug)]
+pub struct Write<T>(PhantomData<T>);
+
+/// A value that is passed to a kernel as it is: plain data of at most 16 bytes.
+pub trait Scalar: Element {
+    #[doc(hidden)]
+    const FITS: () = assert!(size_of::<Self>() <= 16, "a scalar argument has at most 16 bytes");
+}
+
+macro_rules! scalars {
+    ($($scalar:ty)*) => { $(impl Scalar for $scalar {})* };
+}
+scalars!(u8 u16 u32 u64 usize i8 i16 i32 i64 isize f32 f64 [f32; 2] [f32; 4] [f64; 2] [u32; 2] [u32; 4] [i32; 2] [i32; 4]);
+
+/// What a launch hands to the driver, and what it uses.
+#[derive(Debug)]
+pub struct Packed<'a, D: Driver> {
+    /// The memory, with what the kernel does to it.
+    pub uses: SmallVec<[(&'a Backing<D>, Access); 16]>,
+    /// The arguments in order.
+    pub arguments: SmallVec<[Argument; 16]>,
+}
+
+impl<'a, D: Driver> Packed<'a, D> {
+    #[inline]
+    fn memory<T: Element>(&mut self, memory: &'a (impl Readable<T, D> + ?Sized), access: Access) {
+        let region = memory.region();
+        self.uses.push((region.backing, access));
+        self.arguments.push(region.argument());
+    }
+}
+
+/// An argument that fits a parameter of type `P`.
+pub trait Fits<'a, P, D: Driver> {
+    /// Adds it.
+    fn pack(self, packed: &mut Packed<'a, D>);
+}
+
+impl<'a, T: Element, R: Readable<T, D>, D: Driver> Fits<'a, Read<T>, D> for &'a R {
+    #[inline]
+    fn pack(self, packed: &mut Packed<'a, D>) {
+        packed.memory(self, Access::Read);
+    }
+}
+
+impl<'a, T: Element, W: Writable<T, D>, D: Driver> Fits<'a, Write<T>, D> for &'a mut W {
+    #[inline]
+    fn pack(self, packed: &mut Packed<'a, D>) {
+        packed.memory(&*self, Access::Write);
+    }
+}
+
+impl<'a, T: Scalar, D: Driver> Fits<'a, T, D> for T {
+    #[inline]
+    fn pack(self, packed: &mut Packed<'a, D>) {
+        let () = T::FITS;
+        let mut words = [0_u64; 2];
+        let bytes = bytemuck::bytes_of(&self);
+        bytemuck::bytes_of_mut(&mut words)[..bytes.len()].copy_from_slice(bytes);
+        packed.arguments.push(Argument::Scalar { words, bytes: bytes.len() as u64 });
+    }
+}
+
+/// A tuple of arguments that fits the signature `S`: up to 16.
+pub trait Arguments<'a, S, D: Driver> {
+    /// Packs all of them.
+    fn pack(self) -> Packed<'a, D>;
+}
+
+macro_rules! arguments {
+    ($($parameter:ident $argument:ident $index:tt),*) => {
+        impl<'a, D: Driver, $($parameter, $argument: Fits<'a, $parameter, D>),*> Arguments<'a, ($($parameter,)*), D>
+            for ($($argument,)*)
+        {
+            #[inline]
+            fn pack(self) -> Packed<'a, D> {
+                #[allow(unused_mut, reason = "the empty tuple adds nothing")]
+                let mut packed = Packed { uses: SmallVec::new(), arguments: SmallVec::new() };
+                $(self.$index.pack(&mut packed);)*
+                packed
+            }
+        }
+    };
+}
+arguments!();
+arguments!(P0 A0 0);
+arguments!(P0 A0 0, P1 A1 1);
+arguments!(P0 A0 0, P1 A1 1, P2 A2 2);
+arguments!(P0 A0 0, P1 A1 1, P2 A2 2, P3 A3 3);
+arguments!(P0 A0 0, P1 A1 1, P2 A2 2, P3 A3 3, P4 A4 4);
+arguments!(P0 A0 0, P1 A1 1, P2 A2 2, P3 A3 3, P4 A4 4, P5 A5 5);
+arguments!(P0 A0 0, P1 A1 1, P2 A2 2, P3 A3 3, P4 A4 4, P5 A5 5, P6 A6 6);
+arguments!(P0 A0 0, P1 A1 1, P2 A2 2, P3 A3 3, P4 A4 4, P5 A5 5, P6 A6 6, P7 A7 7);
+arguments!(P0 A0 0, P1 A1 1, P2 A2 2, P3 A3 3, P4 A4 4, P5 A5 5, P6 A6 6, P7 A7 7, P8 A8 8);
+arguments!(P0 A0 0, P1 A1 1, P2 A2 2, P3 A3 3, P4 A4 4, P5 A5 5, P6 A6 6, P7 A7 7, P8 A8 8, P9 A9 9);
+arguments!(P0 A0 0, P1 A1 1, P2 A2 2, P3 A3 3, P4 A4 4, P5 A5 5, P6 A6 6, P7 A7 7, P8 A8 8, P9 A9 9, P10 A10 10);
+arguments!(P0 A0 0, P1 A1 1, P2 A2 2, P3 A3 3, P4 A4 4, P5 A5 5, P6 A6 6, P7 A7 7, P8 A8 8, P9 A9 9, P10 A10 10, P11 A11 11);
+arguments!(P0 A0 0, P1 A1 1, P2 A2 2, P3 A3 3, P4 A4 4, P5 A5 5, P6 A6 6, P7 A7 7, P8 A8 8, P9 A9 9, P10 A10 10, P11 A11 11, P12 A12 12);
+arguments!(P0 A0 0, P1 A1 1, P2 A2 2, P3 A3 3, P4 A4 4, P5 A5 5, P6 A6 6, P7 A7 7, P8 A8 8, P9 A9 9, P10 A10 10, P11 A11 11, P12 A12 12, P13 A13 13);
+arguments!(P0 A0 0, P1 A1 1, P2 A2 2, P3 A3 3, P4 A4 4, P5 A5 5, P6 A6 6, P7 A7 7, P8 A8 8, P9 A9 9, P10 A10 10, P11 A11 11, P12 A12 12, P13 A13 13, P14 A14 14);
+arguments!(P0 A0 0, P1 A1 1, P2 A2 2, P3 A3 3, P4 A4 4, P5 A5 5, P6 A6 6, P7 A7 7, P8 A8 8, P9 A9 9, P10 A10 10, P11 A11 11, P12 A12 12, P13 A13 13, P14 A14 14, P15 A15 15);
+
+/// Loaded code. Shared by its kernels; unloaded when the last is gone and all work of that time has completed.
+#[derive(Debug)]
+pub struct Module<D: Driver> {
+    loaded: Arc<Loaded<D>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Loaded<D: Driver> {
+    raw: Option<D::Module>,
+    pub(crate) anchor: Arc<Anchor<D>>,
+}
+
+impl<D: Driver> Drop for Loaded<D> {
+    fn drop(&mut self) {
+        let Some(raw) = self.raw.take() else { return };
+        // Its kernels may be pending on any stream: it waits for what each has accepted by now.
+        let streams = self.anchor.pool.streams();
+        let point = |stream: crate::sync::Arc<crate::stream::StreamState<D>>| Point {
+            number: stream.timeline.horizon().number(),
+            stream,
+        };
+        let points: Points<D> = streams.into_iter().map(point).collect();
+        self.anchor.reclaim.retire(Retired { resource: Resource::Module(raw), points });
+    }
+}
+
+impl<D: Driver> Clone for Module<D> {
+    fn clone(&self) -> Self {
+        Self { loaded: self.loaded.clone() }
+    }
+}
+
+impl<D: Driver> Module<D> {
+    pub(crate) fn new(anchor: Arc<Anchor<D>>, raw: D::Module) -> Self {
+        Self { loaded: Arc::new(Loaded { raw: Some(raw), anchor }) }
+    }
+
+    /// The kernel `name`, with the signature `S`: a tuple of [`Read`], [`Write`] and scalars.
+    ///
+    /// # Safety
+    /// - The kernel takes exactly these parameters, in this order.
+    /// - It writes through `Write` parameters only, stays within its arguments at every launch configuration that is used with it,
+    ///   and touches no other memory.
+    ///
+    /// # Errors
+    /// The driver's, when the module has no such kernel.
+    pub unsafe fn kernel<S>(&self, name: &str) -> Result<Kernel<S, D>> {
+        let context = &self.loaded.anchor.context;
+        let Some(raw) = &self.loaded.raw else { unreachable!("a module is unloaded when its last holder drops") };
+        let function = context.check(Call::Function, context.driver.function(raw, name))?;
+        Ok(Kernel { function, _loaded: self.loaded.clone(), signature: PhantomData })
+    }
+}
+
+/// A kernel that takes arguments of signature `S`.
+#[derive(Debug)]
+pub struct Kernel<S, D: Driver> {
+    pub(crate) function: D::Function,
+    // Keeps the code loaded.
+    _loaded: Arc<Loaded<D>>,
+    signature: PhantomData<fn(S)>,
+}

@@ -1,0 +1,642 @@
+//! Host memory that the device reaches: [`Pinned`], and the ways to get one.
+//!
+//! - [`Runtime::wrap`] takes a `Vec` or a box and gives it back by [`Pinned::into_owner`];
+//! - [`Runtime::wrap_shared`] takes an `Arc<[T]>`, which the device may only read;
+//! - [`Runtime::scope`] borrows, and waits at the end;
+//! - [`Runtime::wrap_raw`] takes a pointer, and is `unsafe`;
+//! - [`Runtime::alloc_host`] lets the driver allocate.
+//!
+//! Nothing is copied. The memory stays where it is, registered and alive, until the device is done with it, whatever
+//! becomes of the handles (P4, R4).
+
+use std::any::Any;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+use crate::buffer::{Backing, Freed, Readable, Region, Writable, bytes_of};
+use crate::driver::{DeviceAddress, Driver, HostAccess, HostPointer};
+use crate::error::{Error, Misuse, PinError, Result};
+use crate::hold::{Place, is_within};
+use crate::ownership::{Access, Points};
+use crate::reclaim::{Resource, Retired};
+use crate::registration::state::ScopeId;
+use crate::registration::{HostRange, Owner, Pin, Request};
+use crate::runtime::{Anchor, Element, Runtime};
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Arc, thread};
+
+/// Memory that can be handed to [`Runtime::wrap`].
+///
+/// # Safety
+/// - `range` names memory that the value owns, exclusively, and that stays where it is when the value is moved.
+/// - The memory is valid, and written by nobody else, for as long as the value lives.
+pub unsafe trait HostMemory: Send + 'static {
+    /// The type of its elements.
+    type Item: Element;
+
+    /// Its first element and its length.
+    fn range(&mut self) -> (NonNull<Self::Item>, usize);
+}
+
+// SAFETY: P4. A vector owns its heap block, which does not move with it.
+unsafe impl<T: Element> HostMemory for Vec<T> {
+    type Item = T;
+
+    fn range(&mut self) -> (NonNull<T>, usize) {
+        (NonNull::from(&mut **self).cast(), self.len())
+    }
+}
+
+// SAFETY: P4. A box owns its heap block, which does not move with it.
+unsafe impl<T: Element> HostMemory for Box<[T]> {
+    type Item = T;
+
+    fn range(&mut self) -> (NonNull<T>, usize) {
+        (NonNull::from(&mut **self).cast(), self.len())
+    }
+}
+
+/// A wrap that failed, with what was to be wrapped.
+#[derive(Debug)]
+pub struct WrapError<O> {
+    /// Why.
+    pub error: Error,
+    /// What was given.
+    pub owner: O,
+}
+
+impl<O> std::fmt::Display for WrapError<O> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl<O: std::fmt::Debug> std::error::Error for WrapError<O> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+impl<O> From<WrapError<O>> for Error {
+    fn from(wrap: WrapError<O>) -> Self {
+        wrap.error
+    }
+}
+
+/// One count on a registration (P5).
+#[derive(Debug)]
+pub struct PinLease<D: Driver> {
+    pub(crate) pin: Arc<Pin<D>>,
+    /// The device's address of the wrap's first byte.
+    pub(crate) device: DeviceAddress,
+    pub(crate) anchor: Arc<Anchor<D>>,
+    /// The wrap's own owner, where the registration was made with another. That one keeps the memory registered and alive; this one is
+    /// kept so that it can be given back.
+    own: std::sync::Mutex<Owner>,
+    /// Whether it is of a scope, which a graph could outlive.
+    pub(crate) scoped: bool,
+    ended: AtomicBool,
+}
+
+impl<D: Driver> PinLease<D> {
+    /// Gives the count back, the first time; the epoch of the release when it was the last (P5).
+    fn end(&self) -> Option<u64> {
+        // Relaxed: the swap picks one caller; what it does is ordered by the table's lock.
+        let ended = self.ended.swap(true, Ordering::Relaxed);
+        if ended { None } else { self.anchor.pins.give_back(&self.pin) }
+    }
+}
+
+impl<D: Driver> Drop for PinLease<D> {
+    fn drop(&mut self) {
+        // P7: no driver call, no wait.
+        if let Some(epoch) = self.end() {
+            retire(&self.anchor, &self.pin, epoch);
+        }
+    }
+}
+
+fn retire<D: Driver>(anchor: &Anchor<D>, pin: &Arc<Pin<D>>, epoch: u64) {
+    let resource = Resource::Pin(pin.clone(), epoch);
+    anchor.reclaim.retire(Retired { resource, points: Points::new() });
+}
+
+/// `len` elements of host memory that the device can read and write.
+#[derive(Debug)]
+pub struct Pinned<T: Element, D: Driver> {
+    backing: Backing<D>,
+    start: HostPointer,
+    len: usize,
+    // An owner that never reached the driver, because it has no bytes.
+    empty: std::sync::Mutex<Owner>,
+    element: PhantomData<T>,
+}
+
+/// `len` elements of host memory that the device can only read, since others may be reading it too.
+#[derive(Debug)]
+pub struct SharedPinned<T: Element, D: Driver>(Pinned<T, D>);
+
+impl<T: Element, D: Driver> Deref for SharedPinned<T, D> {
+    type Target = Pinned<T, D>;
+
+    fn deref(&self) -> &Pinned<T, D> {
+        &self.0
+    }
+}
+
+impl<D: Driver> Runtime<D> {
+    /// Makes memory that the caller hands over reachable for the device, without a copy.
+    ///
+    /// # Errors
+    /// `Pin` when the range meets other registrations, `Lost`, `Closed`, the driver's. The memory comes back in the error.
+    ///
+    /// # Examples
+    /// ```
+    /// # use tenure::{Freed, Runtime};
+    /// # let runtime = Runtime::new(tenure_sim::Sim::new(Default::default()))?;
+    /// let pinned = runtime.wrap(vec![1_u32, 2, 3])?;
+    /// assert!(runtime.is_pinned(pinned.as_ptr()));
+    /// let back: Vec<u32> = pinned.into_owner().map_err(|(error, _)| error)?;
+    /// assert_eq!(back, [1, 2, 3]);
+    /// # Ok::<(), tenure::Error>(())
+    /// ```
+    pub fn wrap<O: HostMemory>(&self, mut owner: O) -> std::result::Result<Pinned<O::Item, D>, WrapError<O>> {
+        let (start, len) = owner.range();
+        let start = HostPointer(start.cast());
+        if len * size_of::<O::Item>() == 0 {
+            return Ok(Pinned { empty: std::sync::Mutex::new(Some(Box::new(owner))), ..Pinned::empty() });
+        }
+        let pinned = self.pin(start, len, None, Some(Box::new(owner)));
+        pinned.map_err(|(error, owner)| WrapError { error, owner: downcast(owner) })
+    }
+
+    /// Makes shared memory reachable for the device, which may only read it; without a copy.
+    ///
+    /// # Errors
+    /// As for [`wrap`](Self::wrap).
+    pub fn wrap_shared<T: Element>(
+        &self,
+        owner: std::sync::Arc<[T]>,
+    ) -> std::result::Result<SharedPinned<T, D>, WrapError<std::sync::Arc<[T]>>> {
+        let (start, len) = (HostPointer(NonNull::from(&*owner).cast()), owner.len());
+        if len * size_of::<T>() == 0 {
+            return Ok(SharedPinned(Pinned::empty()));
+        }
+        let pinned = self.pin(start, len, None, Some(Box::new(owner)));
+        pinned.map(SharedPinned).map_err(|(error, owner)| WrapError { error, owner: downcast(owner) })
+    }
+
+    /// Makes `len` elements at `start` reachable for the device.
+    ///
+    /// # Safety
+    /// - The memory is valid for reads and writes, at its present place, until it is released: [`Pinned::free`] returned
+    ///   [`Freed::Now`], or the runtime was shut down with nothing left.
+    /// - The host touches it only through views ([`Pinned::read`], [`Pinned::write`]), or knows otherwise that no work uses it.
+    ///
+    /// # Errors
+    /// As for [`wrap`](Self::wrap).
+    pub unsafe fn wrap_raw<T: Element>(&self, start: NonNull<T>, len: usize) -> Result<Pinned<T, D>> {
+        if len * size_of::<T>() == 0 {
+            return Ok(Pinned::empty());
+        }
+        self.pin(HostPointer(start.cast()), len, None, None).map_err(|(error, _)| error)
+    }
+
+    /// Runs `body`, in which borrowed memory can be wrapped; before it returns, all work on that memory has completed and it is no
+    /// longer registered by it. Also when `body` unwinds.
+    ///
+    /// Safe against forgotten handles (R4): the scope itself knows what it wrapped.
+    ///
+    /// # Errors
+    /// What `body` returns; then what ending the wraps meets. After a device loss the device runs nothing any more, so the scope ends.
+    ///
+    /// # Examples
+    /// ```
+    /// # use tenure::{LaunchConfig, Queue, Runtime};
+    /// # let runtime = Runtime::new(tenure_sim::Sim::new(Default::default()))?;
+    /// # let stream = runtime.stream()?;
+    /// let mut numbers = [1_u32; 64];
+    /// runtime.scope(|scope| {
+    ///     let mut pinned = scope.wrap(&mut numbers)?;
+    ///     stream.fill(&mut pinned, 0xff)
+    /// })?;
+    /// assert_eq!(numbers, [u32::MAX; 64]);
+    /// # Ok::<(), tenure::Error>(())
+    /// ```
+    pub fn scope<'env, R>(&self, body: impl FnOnce(&Scope<'_, 'env, D>) -> Result<R>) -> Result<R> {
+        if is_within(Place::Capture) {
+            // Its end would have to wait, and may be held back by that very capture (C9).
+            return Err(Misuse::InsideCapture.into());
+        }
+        let id = ScopeId::new(crate::id::ResourceId::fresh().number()).expect("an identity is not zero");
+        let scope = Scope { runtime: self, id, leases: std::sync::Mutex::new(Vec::new()), borrow: PhantomData };
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(&scope)));
+        let ended = scope.end();
+        match outcome {
+            Ok(outcome) => outcome.and_then(|value| ended.map(|()| value)),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+
+    fn pin<T: Element>(
+        &self,
+        start: HostPointer,
+        len: usize,
+        scope: Option<ScopeId>,
+        owner: Owner,
+    ) -> std::result::Result<Pinned<T, D>, (Error, Owner)> {
+        if let Err(error) = self.anchor.check_open() {
+            return Err((error, owner));
+        }
+        let range = HostRange { base: start, bytes: len * size_of::<T>() };
+        let request = Request { range, access: HostAccess::ReadWrite, scope };
+        let (pin, own) = self.anchor.pins.pin(&self.anchor.context, request, owner)?;
+        Ok(Pinned::new(self.anchor.clone(), pin, own, scope.is_some(), start, len))
+    }
+}
+
+/// A place in which borrowed memory is wrapped. See [`Runtime::scope`].
+#[derive(Debug)]
+pub struct Scope<'scope, 'env, D: Driver> {
+    runtime: &'scope Runtime<D>,
+    id: ScopeId,
+    // What was wrapped, whatever becomes of the handles (R4).
+    leases: std::sync::Mutex<Vec<Arc<PinLease<D>>>>,
+    // Invariant in 'env: what is borrowed must outlive the scope, no more and no less.
+    borrow: PhantomData<&'env mut &'env ()>,
+}
+
+impl<'env, D: Driver> Scope<'_, 'env, D> {
+    /// Makes borrowed memory reachable for the device until the scope ends.
+    ///
+    /// # Errors
+    /// As for [`Runtime::wrap`].
+    pub fn wrap<'s, T: Element>(&'s self, memory: &'env mut [T]) -> Result<ScopedPinned<'s, T, D>> {
+        let pinned = self.pin(NonNull::from(&mut *memory).cast(), memory.len())?;
+        Ok(ScopedPinned { pinned, scope: PhantomData })
+    }
+
+    /// Makes borrowed memory reachable for the device, which may only read it, until the scope ends.
+    ///
+    /// # Errors
+    /// As for [`Runtime::wrap`].
+    pub fn wrap_shared<'s, T: Element>(&'s self, memory: &'env [T]) -> Result<ScopedShared<'s, T, D>> {
+        let pinned = self.pin(NonNull::from(memory).cast(), memory.len())?;
+        Ok(ScopedShared { pinned, scope: PhantomData })
+    }
+
+    fn pin<T: Element>(&self, start: NonNull<T>, len: usize) -> Result<Pinned<T, D>> {
+        if len * size_of::<T>() == 0 {
+            return Ok(Pinned::empty());
+        }
+        let pinned = self.runtime.pin(HostPointer(start.cast()), len, Some(self.id), None);
+        let pinned = pinned.map_err(|(error, _)| error)?;
+        if let Backing::Pin(lease) = &pinned.backing {
+            self.leases.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(lease.clone());
+        }
+        Ok(pinned)
+    }
+
+    /// Ends every wrap of the scope: waits for its work, and unregisters what the scope registered.
+    fn end(self) -> Result<()> {
+        let leases = self.leases.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let anchor = &self.runtime.anchor;
+        let mut outcome = Ok(());
+        for lease in leases {
+            outcome = outcome.and(finish(anchor, &lease.pin));
+            if let Some(epoch) = lease.end()
+                && outcome.is_ok()
+            {
+                outcome = release_scoped(anchor, &lease.pin, epoch);
+            }
+        }
+        outcome
+    }
+}
+
+/// Waits until the device is done with a borrowed range. There is nothing else to do: the borrow ends after it (P11).
+fn finish<D: Driver>(anchor: &Anchor<D>, pin: &Pin<D>) -> Result<()> {
+    loop {
+        match pin.record.wait(&anchor.context, Access::Write) {
+            Ok(()) => return Ok(()),
+            Err(error @ Error::Lost(_)) => {
+                // A lost device runs nothing any more (R6). The range stays registered, and says so.
+                anchor.pins.abandon(pin);
+                return Err(error);
+            }
+            // Not known to have ended: asking again is all there is.
+            Err(_) => thread::pause(),
+        }
+    }
+}
+
+fn release_scoped<D: Driver>(anchor: &Anchor<D>, pin: &Arc<Pin<D>>, epoch: u64) -> Result<()> {
+    loop {
+        match anchor.pins.release(&anchor.context, pin, epoch) {
+            Some(outcome) => return outcome.map(drop),
+            // A capture of another thread stands in the way; its end lets us in.
+            None => drop(anchor.context.captures.enter_waiting()?),
+        }
+    }
+}
+
+/// Borrowed host memory that the device can read and write until its scope ends.
+#[derive(Debug)]
+pub struct ScopedPinned<'s, T: Element, D: Driver> {
+    pinned: Pinned<T, D>,
+    scope: PhantomData<&'s ()>,
+}
+
+/// Borrowed host memory that the device can read until its scope ends.
+#[derive(Debug)]
+pub struct ScopedShared<'s, T: Element, D: Driver> {
+    pinned: Pinned<T, D>,
+    scope: PhantomData<&'s ()>,
+}
+
+impl<T: Element, D: Driver> ScopedPinned<'_, T, D> {
+    /// As [`Pinned::read`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn read(&self) -> Result<HostRead<'_, T, D>> {
+        self.pinned.read()
+    }
+
+    /// As [`Pinned::write`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn write(&mut self) -> Result<HostWrite<'_, T, D>> {
+        self.pinned.write()
+    }
+}
+
+impl<T: Element, D: Driver> Readable<T, D> for ScopedPinned<'_, T, D> {
+    fn region(&self) -> Region<'_, D> {
+        self.pinned.region()
+    }
+}
+
+impl<T: Element, D: Driver> Writable<T, D> for ScopedPinned<'_, T, D> {}
+
+impl<T: Element, D: Driver> Readable<T, D> for ScopedShared<'_, T, D> {
+    fn region(&self) -> Region<'_, D> {
+        self.pinned.region()
+    }
+}
+
+/// The owner of a failed wrap, which is of the type that was given.
+fn downcast<O: 'static>(owner: Owner) -> O {
+    let owner = owner.and_then(|owner| (owner as Box<dyn Any>).downcast::<O>().ok());
+    *owner.expect("a failed wrap gives its owner back (P9)")
+}
+
+impl<T: Element, D: Driver> Pinned<T, D> {
+    pub(crate) fn empty() -> Self {
+        Self {
+            backing: Backing::Empty,
+            start: HostPointer(NonNull::<T>::dangling().cast()),
+            len: 0,
+            empty: std::sync::Mutex::new(None),
+            element: PhantomData,
+        }
+    }
+
+    pub(crate) fn new(
+        anchor: Arc<Anchor<D>>,
+        pin: Arc<Pin<D>>,
+        own: Owner,
+        scoped: bool,
+        start: HostPointer,
+        len: usize,
+    ) -> Self {
+        let offset = start.address() - pin.range.base.address();
+        let device = pin.device.offset(offset as u64);
+        let (own, ended) = (std::sync::Mutex::new(own), AtomicBool::new(false));
+        let lease = PinLease { pin, device, anchor, own, scoped, ended };
+        Self { backing: Backing::Pin(Arc::new(lease)), start, len, ..Self::empty() }
+    }
+
+    /// How many elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The first element's address. Reading through it is a matter for [`read`](Self::read).
+    pub fn as_ptr(&self) -> *const T {
+        self.start.0.as_ptr().cast_const().cast()
+    }
+
+    /// Whether work that uses the memory, through this or another wrap, may still run (O2, P3).
+    pub fn is_busy(&self) -> bool {
+        self.backing.record().is_some_and(|record| record.is_busy(Access::Write))
+    }
+
+    /// Waits until all work submitted so far that uses the memory has completed.
+    ///
+    /// # Errors
+    /// `Lost`, `StreamBroken`, the driver's; `Misuse::InsideHold`.
+    pub fn synchronize(&self) -> Result<()> {
+        match &self.backing {
+            Backing::Pin(lease) => lease.pin.record.wait(&lease.anchor.context, Access::Write),
+            _ => Ok(()),
+        }
+    }
+
+    /// The memory, for the host to read: waits for writes of the device (O3). While the view lives, device work that would
+    /// write the memory is refused with `Misuse::HostView`; device work that reads it goes on.
+    ///
+    /// # Errors
+    /// `Lost`, `StreamBroken`, the driver's; `Misuse::HostView` beside a writing view; `Misuse::InsideHold`.
+    pub fn read(&self) -> Result<HostRead<'_, T, D>> {
+        self.begin_view(Access::Read)?;
+        Ok(HostRead { pinned: self })
+    }
+
+    /// The memory, for the host to write: waits for reads and writes of the device (O3). While the view lives, device work on
+    /// the memory is refused with `Misuse::HostView`.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn write(&mut self) -> Result<HostWrite<'_, T, D>> {
+        self.begin_view(Access::Write)?;
+        Ok(HostWrite { pinned: self })
+    }
+
+    fn begin_view(&self, access: Access) -> Result<()> {
+        match &self.backing {
+            Backing::Pin(lease) => lease.pin.record.begin_view(&lease.anchor.context, access),
+            _ => Ok(()),
+        }
+    }
+
+    fn end_view(&self, access: Access) {
+        if let Some(record) = self.backing.record() {
+            record.end_view(access);
+        }
+    }
+
+    fn as_slice(&self) -> &[T] {
+        // SAFETY: P4, O3. The lease keeps the range alive and in place; the view that calls this keeps device writes away.
+        unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len) }
+    }
+
+    /// Waits for all work on the memory and unregisters it, so that it can be wrapped again, or let go, at once (P7).
+    ///
+    /// [`Freed::Deferred`] when other wraps or graphs use the registration, or the calling thread is inside a capture: it then
+    /// happens when they end.
+    ///
+    /// # Errors
+    /// `Lost`, `StreamBroken`, the driver's: the memory then stays registered and alive (P9, P11).
+    pub fn free(self) -> Result<Freed> {
+        match self.end() {
+            Ok(_owner) => Ok(Freed::Now),
+            Err(Error::Pin(PinError::Shared)) => Ok(Freed::Deferred),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// As [`free`](Self::free), and gives back what was wrapped.
+    ///
+    /// # Errors
+    /// Besides those of `free`: `PinError::Shared` when other wraps or graphs use the registration, or the owner is of
+    /// another type. The handle comes back where the memory is still to be had.
+    pub fn into_owner<O: 'static>(mut self) -> std::result::Result<O, (Error, Option<Self>)> {
+        if let Some(owner) = take(&mut self.empty) {
+            return take_as(owner).map_err(|owner| {
+                let empty = std::sync::Mutex::new(Some(owner));
+                (PinError::Shared.into(), Some(Self { empty, ..Self::empty() }))
+            });
+        }
+        let shared = match &mut self.backing {
+            Backing::Pin(lease) => match Arc::get_mut(lease) {
+                Some(lease) => take(&mut lease.own),
+                None => return Err((PinError::Shared.into(), Some(self))),
+            },
+            _ => None,
+        };
+        if let Some(owner) = shared {
+            // A sharing wrap's own owner: the registration lives on with the other's.
+            return take_as(owner).map_err(|_| (PinError::Shared.into(), None));
+        }
+        match self.end() {
+            Ok(Some(owner)) => take_as(owner).map_err(|_| (PinError::Shared.into(), None)),
+            Ok(None) => Err((PinError::Shared.into(), None)),
+            Err(error) => Err((error, None)),
+        }
+    }
+
+    /// Gives the count back; if it was the last, waits, unregisters, and hands the owner out.
+    fn end(self) -> Result<Owner> {
+        let Backing::Pin(lease) = self.backing else { return Ok(None) };
+        if is_within(Place::Capture) {
+            return Err(PinError::Shared.into());
+        }
+        let (anchor, pin) = (lease.anchor.clone(), lease.pin.clone());
+        let last = Arc::try_unwrap(lease).ok().and_then(|lease| lease.end());
+        release_now(&anchor, &pin, last.ok_or(PinError::Shared)?)
+    }
+}
+
+fn take(owner: &mut std::sync::Mutex<Owner>) -> Owner {
+    owner.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+}
+
+fn take_as<O: 'static>(owner: Box<dyn Any + Send>) -> std::result::Result<O, Box<dyn Any + Send>> {
+    owner.downcast::<O>().map(|owner| *owner)
+}
+
+/// Waits for a registration whose last count is gone, releases it here and now, and hands its owner out.
+fn release_now<D: Driver>(anchor: &Anchor<D>, pin: &Arc<Pin<D>>, epoch: u64) -> Result<Owner> {
+    let released = match pin.record.wait(&anchor.context, Access::Write) {
+        Ok(()) => anchor.pins.release(&anchor.context, pin, epoch),
+        Err(error) => {
+            // Not known to have ended: the worker releases it if it does, and leaks it if not (P11).
+            retire(anchor, pin, epoch);
+            return Err(error);
+        }
+    };
+    match released {
+        Some(Ok(Some(owner))) => Ok(owner),
+        Some(Ok(None)) => Err(PinError::Shared.into()),
+        Some(Err(error)) => Err(error),
+        None => {
+            retire(anchor, pin, epoch);
+            Err(PinError::Shared.into())
+        }
+    }
+}
+
+/// The memory as a slice, for the host to read.
+#[derive(Debug)]
+pub struct HostRead<'a, T: Element, D: Driver> {
+    pinned: &'a Pinned<T, D>,
+}
+
+impl<T: Element, D: Driver> Deref for HostRead<'_, T, D> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        self.pinned.as_slice()
+    }
+}
+
+impl<T: Element, D: Driver> Drop for HostRead<'_, T, D> {
+    fn drop(&mut self) {
+        self.pinned.end_view(Access::Read);
+    }
+}
+
+/// The memory as a slice, for the host to read and write.
+#[derive(Debug)]
+pub struct HostWrite<'a, T: Element, D: Driver> {
+    pinned: &'a mut Pinned<T, D>,
+}
+
+impl<T: Element, D: Driver> Deref for HostWrite<'_, T, D> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        self.pinned.as_slice()
+    }
+}
+
+impl<T: Element, D: Driver> DerefMut for HostWrite<'_, T, D> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        let start = self.pinned.start.0.as_ptr().cast();
+        // SAFETY: P4, O3. As in `as_slice`; the writing view keeps device reads away too, and it is the only view.
+        unsafe { std::slice::from_raw_parts_mut(start, self.pinned.len) }
+    }
+}
+
+impl<T: Element, D: Driver> Drop for HostWrite<'_, T, D> {
+    fn drop(&mut self) {
+        self.pinned.end_view(Access::Write);
+    }
+}
+
+impl<T: Element, D: Driver> Readable<T, D> for Pinned<T, D> {
+    #[inline]
+    fn region(&self) -> Region<'_, D> {
+        let address = match &self.backing {
+            Backing::Pin(lease) => lease.device,
+            _ => DeviceAddress(0),
+        };
+        Region { backing: &self.backing, address, bytes: bytes_of::<T>(self.len) }
+    }
+}
+
+impl<T: Element, D: Driver> Writable<T, D> for Pinned<T, D> {}
+
+impl<T: Element, D: Driver> Readable<T, D> for SharedPinned<T, D> {
+    fn region(&self) -> Region<'_, D> {
+        self.0.region()
+    }
+}

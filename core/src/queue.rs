@@ -1,0 +1,410 @@
+//! What takes work: [`Stream`], which runs it, and a capture, which records it. Code for both takes `&impl Queue`.
+
+use smallvec::SmallVec;
+
+use crate::buffer::{Allocation, Backing, Buffer, Readable, Region, Writable, bytes_of};
+use crate::driver::{Call, Driver, HostPointer, LaunchConfig, Location, Progress};
+use crate::error::{Error, Misuse, Result};
+use crate::event::Event;
+use crate::future::{Completion, Download};
+use crate::hold::{Place, within};
+use crate::id::{ResourceId, StreamId};
+use crate::kernel::{Arguments, Kernel};
+use crate::ownership::{Access, Point, Points, Record, Use, submit};
+use crate::reclaim::{Ask, Resource, Retired};
+use crate::runtime::{Anchor, Element};
+use crate::stream::{Kind, StreamState};
+use crate::sync::Arc;
+use std::ptr::NonNull;
+
+/// The memory that one submission uses.
+pub type Uses<'a, D> = [(&'a Backing<D>, Access)];
+
+/// The part of a queue that knows where a submission goes.
+pub trait Submit<D: Driver> {
+    /// The runtime that it belongs to.
+    fn anchor(&self) -> &Arc<Anchor<D>>;
+
+    /// Makes one submission that uses `uses`; returns its number.
+    ///
+    /// # Errors
+    /// As [`ownership::submit`](submit).
+    fn submit_raw<R>(
+        &self,
+        uses: &Uses<'_, D>,
+        call: Call,
+        enqueue: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
+    ) -> Result<(R, u64)>;
+
+    /// Keeps `memory` until submission `number` can no longer touch it.
+    fn keep(&self, memory: Box<dyn std::any::Any + Send>, number: u64);
+
+    /// A stream that executes, for what a capture must not record.
+    ///
+    /// # Errors
+    /// As [`Runtime::stream`](crate::Runtime::stream).
+    fn executing(&self) -> Result<Stream<D>>;
+}
+
+/// What takes work. Every call is ordered after what conflicts with it, whatever thread and stream that came from (O1), and returns
+/// without waiting for the device, unless the stream's queue is full.
+///
+/// # Errors
+/// Every method: the driver's; `Lost`; `StreamBroken` when a stream that the memory was used on failed; `Misuse` for memory of
+/// another runtime, memory that the host has a view of, or a call inside a `use_on` closure that would wait.
+pub trait Queue<D: Driver>: Submit<D> {
+    /// Starts a kernel.
+    ///
+    /// # Errors
+    /// See the trait.
+    #[inline]
+    fn launch<'a, S>(
+        &self,
+        kernel: &Kernel<S, D>,
+        config: LaunchConfig,
+        arguments: impl Arguments<'a, S, D>,
+    ) -> Result<()>
+    where
+        D: 'a,
+    {
+        let packed = arguments.pack();
+        self.submit_raw(&packed.uses, Call::Launch, |driver, stream| {
+            // SAFETY: O6, C4. `Module::kernel` vouched for the signature; each pointer's memory stays until this submission, or
+            // the graph that recorded it, is done: the record has its number, or the graph its backing.
+            unsafe { driver.launch(stream, &kernel.function, &config, &packed.arguments) }
+        })?;
+        Ok(())
+    }
+
+    /// Copies all of `from` to all of `to`.
+    ///
+    /// # Errors
+    /// See the trait; `Misuse::LengthMismatch`.
+    fn copy<T: Element>(&self, from: &impl Readable<T, D>, to: &mut impl Writable<T, D>) -> Result<()> {
+        let (from_region, to_region) = (from.region(), to.region());
+        same_length::<T>(from_region.bytes, to_region.bytes)?;
+        if from_region.bytes == 0 {
+            return Ok(());
+        }
+        let uses = [(from_region.backing, Access::Read), (to_region.backing, Access::Write)];
+        self.submit_raw(&uses, Call::Copy, |driver, stream| {
+            let (to, from) = (Location::Device(to_region.address), Location::Device(from_region.address));
+            // SAFETY: O6, C4. Both regions lie in their backings, which stay as in `launch`.
+            unsafe { driver.copy(stream, to, from, from_region.bytes) }
+        })?;
+        Ok(())
+    }
+
+    /// Sets every byte of `to`.
+    ///
+    /// # Errors
+    /// See the trait.
+    fn fill<T: Element>(&self, to: &mut impl Writable<T, D>, byte: u8) -> Result<()> {
+        let region = to.region();
+        if region.bytes == 0 {
+            return Ok(());
+        }
+        self.submit_raw(&[(region.backing, Access::Write)], Call::Fill, |driver, stream| {
+            // SAFETY: O6, C4. The region lies in its backing, which stays as in `launch`.
+            unsafe { driver.fill(stream, region.address, byte, region.bytes) }
+        })?;
+        Ok(())
+    }
+
+    /// Copies `from` to the device. What is copied is what `from` holds now: it is snapshotted, and free for use when the call
+    /// returns. A graph replays the snapshot (C10). To avoid the snapshot, copy from pinned memory.
+    ///
+    /// # Errors
+    /// See the trait; `Misuse::LengthMismatch`.
+    fn write<T: Element>(&self, from: &[T], to: &mut impl Writable<T, D>) -> Result<()> {
+        let region = to.region();
+        same_length::<T>(bytes_of::<T>(from.len()), region.bytes)?;
+        if from.is_empty() {
+            return Ok(());
+        }
+        let mut snapshot = from.to_vec();
+        let host = HostPointer(NonNull::from(&mut *snapshot).cast());
+        let number = self.submit_raw(&[(region.backing, Access::Write)], Call::Copy, |driver, stream| {
+            // SAFETY: O6, C10. The snapshot is kept until the copy has completed, or by the graph; the region as in `launch`.
+            unsafe { driver.copy(stream, Location::Device(region.address), Location::Host(host), region.bytes) }
+        });
+        let (_, number) = number?;
+        self.keep(Box::new(snapshot), number);
+        Ok(())
+    }
+
+    /// Allocates `len` elements of device memory, of unspecified contents. In a capture too it comes from outside the graph, so it
+    /// lives as long as its handle and whatever uses it.
+    ///
+    /// # Errors
+    /// See the trait; `Misuse::SizeOverflow`; out of memory, after what is retired was released.
+    fn alloc<T: Element>(&self, len: usize) -> Result<Buffer<T, D>> {
+        let bytes = len.checked_mul(size_of::<T>()).ok_or(Misuse::SizeOverflow)? as u64;
+        if bytes == 0 {
+            return Ok(Buffer::new(Backing::Empty, len));
+        }
+        self.anchor().check_open()?;
+        let stream = self.executing()?;
+        let allocation = stream.allocate(bytes)?;
+        Ok(Buffer::new(Backing::Memory(Arc::new(allocation)), len))
+    }
+
+    /// Allocates a buffer and copies `from` to it. See [`write`](Self::write).
+    ///
+    /// # Errors
+    /// As for [`alloc`](Self::alloc).
+    fn upload<T: Element>(&self, from: &[T]) -> Result<Buffer<T, D>> {
+        let mut buffer = self.alloc(from.len())?;
+        self.write(from, &mut buffer)?;
+        Ok(buffer)
+    }
+}
+
+impl<D: Driver, Q: Submit<D>> Queue<D> for Q {}
+
+fn same_length<T>(expected: u64, actual: u64) -> Result<()> {
+    let elements = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX) / size_of::<T>().max(1);
+    match expected == actual {
+        true => Ok(()),
+        false => Err(Misuse::LengthMismatch { expected: elements(expected), actual: elements(actual) }.into()),
+    }
+}
+
+/// A lease of a stream: an in-order queue of the device.
+///
+/// Clones share the lease; it ends with the last. Several threads may use one stream: their submissions are taken one at a time.
+/// Dropping it waits for nothing (P7).
+#[derive(Debug)]
+pub struct Stream<D: Driver> {
+    lease: Arc<Lease<D>>,
+}
+
+#[derive(Debug)]
+struct Lease<D: Driver> {
+    state: Arc<StreamState<D>>,
+    anchor: Arc<Anchor<D>>,
+}
+
+impl<D: Driver> Drop for Lease<D> {
+    fn drop(&mut self) {
+        match self.state.kind {
+            Kind::Pooled(_) => self.anchor.pool.give(self.state.clone()),
+            Kind::Adopted(_) => {
+                let resource = Resource::Adopted(self.state.clone());
+                self.anchor.reclaim.retire(Retired { resource, points: Points::new() });
+            }
+            Kind::Capture => {}
+        }
+    }
+}
+
+impl<D: Driver> Clone for Stream<D> {
+    fn clone(&self) -> Self {
+        Self { lease: self.lease.clone() }
+    }
+}
+
+impl<D: Driver> Submit<D> for Stream<D> {
+    #[inline]
+    fn anchor(&self) -> &Arc<Anchor<D>> {
+        &self.lease.anchor
+    }
+
+    #[inline]
+    fn submit_raw<R>(
+        &self,
+        uses: &Uses<'_, D>,
+        call: Call,
+        enqueue: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
+    ) -> Result<(R, u64)> {
+        if !uses.iter().all(|(backing, _)| backing.is_of(&self.lease.anchor)) {
+            return Err(Misuse::ForeignRuntime.into());
+        }
+        let records = uses.iter().filter_map(|(backing, access)| Some(Use::new(backing.record()?, *access)));
+        let mut records: SmallVec<[Use<'_, D>; 16]> = records.collect();
+        submit(&self.lease.anchor.context, &self.lease.state, &mut records, call, enqueue)
+    }
+
+    fn keep(&self, memory: Box<dyn std::any::Any + Send>, number: u64) {
+        let mut points = Points::new();
+        points.push(self.point(number));
+        self.lease.anchor.reclaim.retire(Retired { resource: Resource::Kept(memory), points });
+    }
+
+    fn executing(&self) -> Result<Stream<D>> {
+        Ok(self.clone())
+    }
+}
+
+impl<D: Driver> Stream<D> {
+    pub(crate) fn new(anchor: Arc<Anchor<D>>, state: Arc<StreamState<D>>) -> Self {
+        Self { lease: Arc::new(Lease { state, anchor }) }
+    }
+
+    pub(crate) fn state(&self) -> &Arc<StreamState<D>> {
+        &self.lease.state
+    }
+
+    pub(crate) fn point(&self, number: u64) -> Point<D> {
+        Point { stream: self.lease.state.clone(), number }
+    }
+
+    /// All that was submitted so far.
+    fn end(&self) -> Point<D> {
+        self.point(self.lease.state.timeline.horizon().number())
+    }
+
+    /// The stream's identity, which no other stream ever has (O7).
+    pub fn id(&self) -> StreamId {
+        self.lease.state.id()
+    }
+
+    /// Waits until all work submitted so far has completed.
+    ///
+    /// # Errors
+    /// `Lost`, the driver's; `Misuse::InsideHold`; `Misuse::InsideCapture` on drivers where a wait would break the capture.
+    pub fn synchronize(&self) -> Result<()> {
+        if crate::hold::is_within(Place::Hold) {
+            return Err(Misuse::InsideHold.into());
+        }
+        self.end().wait(&self.lease.anchor.context)
+    }
+
+    /// Whether all work submitted so far has completed. Asks the driver unless it is known.
+    ///
+    /// # Errors
+    /// `Lost`, the driver's.
+    pub fn is_idle(&self) -> Result<bool> {
+        let (state, context) = (&self.lease.state, &self.lease.anchor.context);
+        context.check_alive()?;
+        if state.timeline.is_drained() {
+            return Ok(true);
+        }
+        match state.query(context) {
+            Some(progress) => Ok(progress? == Progress::Complete),
+            // A capture forbids the question on this driver: not known to be.
+            None => Ok(false),
+        }
+    }
+
+    /// Copies `from` to the host and waits for it (O3).
+    ///
+    /// # Errors
+    /// As for [`Queue`] and [`synchronize`](Self::synchronize).
+    pub fn read<T: Element>(&self, from: &impl Readable<T, D>) -> Result<Vec<T>> {
+        self.download(from)?.wait()
+    }
+
+    /// As [`read`](Self::read), into memory of the caller's.
+    ///
+    /// # Errors
+    /// As there; `Misuse::LengthMismatch`.
+    pub fn read_into<T: Element>(&self, from: &impl Readable<T, D>, to: &mut [T]) -> Result<()> {
+        same_length::<T>(from.region().bytes, bytes_of::<T>(to.len()))?;
+        // By way of memory of ours: should the wait fail, the device may write later, and not to what is borrowed (P11).
+        to.copy_from_slice(&self.read(from)?);
+        Ok(())
+    }
+
+    /// Copies `from` to the host; the future gives the elements once they are there. Dropping or forgetting it is harmless (R4).
+    ///
+    /// # Errors
+    /// As for [`Queue`].
+    pub fn download<T: Element>(&self, from: &impl Readable<T, D>) -> Result<Download<T, D>> {
+        let region = from.region();
+        let len = from.element_count();
+        let mut memory: Vec<T> = vec![T::zeroed(); len];
+        if region.bytes == 0 {
+            return Ok(Download::new(self, memory, 0));
+        }
+        let host = HostPointer(NonNull::from(&mut *memory).cast());
+        let (_, number) = self.submit_raw(&[(region.backing, Access::Read)], Call::Copy, |driver, stream| {
+            // SAFETY: O6, R4. The region lies in its backing, which stays as in `launch`; `Download` keeps `memory` until the
+            // copy has completed, even when it is dropped.
+            unsafe { driver.copy(stream, Location::Host(host), Location::Device(region.address), region.bytes) }
+        })?;
+        Ok(Download::new(self, memory, number))
+    }
+
+    /// A future of the completion of all work submitted so far.
+    pub fn completion(&self) -> Completion<D> {
+        let mut points = Points::new();
+        points.push(self.end());
+        Completion::new(&self.lease.anchor, points)
+    }
+
+    /// Marks the present end of the stream.
+    ///
+    /// # Errors
+    /// `Lost`, the driver's.
+    pub fn record(&self) -> Result<Event<D>> {
+        Event::record(self, crate::driver::Timing::Disabled)
+    }
+
+    /// Marks the present end of the stream, with the time at which it is reached.
+    ///
+    /// # Errors
+    /// As for [`record`](Self::record).
+    pub fn record_timed(&self) -> Result<Event<D>> {
+        Event::record(self, crate::driver::Timing::Enabled)
+    }
+
+    /// Orders all later work of this stream after `event`.
+    ///
+    /// # Errors
+    /// The driver's; `Misuse::ForeignRuntime`.
+    pub fn wait_event(&self, event: &Event<D>) -> Result<()> {
+        event.order_before(self)
+    }
+
+    /// Lets other code, a library say, enqueue work on the stream that uses `uses`. While `body` runs nobody else can submit to the
+    /// stream, and calls of this crate that would wait are refused with `Misuse::InsideHold`.
+    ///
+    /// # Safety
+    /// - `body` enqueues on the given stream only, and what it enqueues touches no memory but that of `uses`, in these ways.
+    /// - It does not wait for the device, destroy the stream, or begin a capture on it.
+    ///
+    /// # Errors
+    /// As for [`Queue`]; then `body` was not run. What `body` itself returns is the call's value.
+    ///
+    /// # Panics
+    /// When `body` does; its work counts as submitted.
+    pub unsafe fn use_on<R>(&self, uses: &[(Region<'_, D>, Access)], body: impl FnOnce(&D::Stream) -> R) -> Result<R> {
+        let uses: SmallVec<[_; 16]> = uses.iter().map(|(region, access)| (region.backing, *access)).collect();
+        let (outcome, _) = self.submit_raw(&uses, Call::Launch, |_, raw| {
+            Ok(within(Place::Hold, || std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(raw)))))
+        })?;
+        outcome.map_err(|panic| std::panic::resume_unwind(panic))
+    }
+
+    /// Allocates in the order of this stream, after releasing what can be if memory is short.
+    fn allocate(&self, bytes: u64) -> Result<Allocation<D>> {
+        let anchor = &self.lease.anchor;
+        match self.try_allocate(bytes) {
+            Err(Error::Driver(failure)) if failure.kind == crate::driver::ErrorKind::OutOfMemory => {
+                anchor.reclaim.turn(&anchor.context, &anchor.pins, Ask::Query);
+                self.try_allocate(bytes)
+            }
+            answer => answer,
+        }
+    }
+
+    fn try_allocate(&self, bytes: u64) -> Result<Allocation<D>> {
+        let anchor = self.lease.anchor.clone();
+        let context = &anchor.context;
+        let record = Record::new();
+        let address = if context.capabilities.stream_ordered_memory {
+            // The allocation is a submission that writes the buffer: whoever uses it elsewhere is ordered after it (O1).
+            context.guarded_scope(Call::MallocAsync, || {
+                let mut uses = [Use::new(&record, Access::Write)];
+                let allocated = submit(context, &self.lease.state, &mut uses, Call::MallocAsync, |driver, stream| {
+                    driver.malloc_async(stream, bytes)
+                });
+                Ok(allocated?.0)
+            })?
+        } else {
+            context.guarded(Call::Malloc, |driver| driver.malloc(bytes))?
+        };
+        Ok(Allocation { id: ResourceId::fresh(), address, bytes, record, anchor })
+    }
+}

@@ -1,0 +1,436 @@
+//! The runtime: what a program makes first and lets go last.
+
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::context::Context;
+use crate::driver::{Call, Driver, HostPointer, Image, Priority};
+use crate::error::{Error, Misuse, Result};
+use crate::kernel::Module;
+use crate::pinned::Pinned;
+use crate::queue::Stream;
+use crate::reclaim::{Ask, Reclaim};
+use crate::registration::{HostRange, Pins};
+use crate::stream::{Kind, Pool, StreamState};
+use crate::sync::{Arc, thread};
+
+/// Elements of buffers: plain data, any bit pattern valid.
+pub trait Element: bytemuck::Pod + Send + Sync {}
+impl<T: bytemuck::Pod + Send + Sync> Element for T {}
+
+/// Who releases what is let go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReclaimMode {
+    /// A thread of the runtime's own.
+    #[default]
+    Worker,
+    /// Whoever calls [`Runtime::poll`]; without such calls nothing is released before [`Runtime::shutdown`].
+    Manual,
+}
+
+/// How a runtime is made. `Config::default()` suits most.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Config {
+    /// Who releases what is let go.
+    pub reclaim: ReclaimMode,
+    /// The most streams that the pool makes; at least 1.
+    pub streams_max: usize,
+    /// Things that may lie retired before a call that makes new ones first helps to release; a drop never does.
+    pub retired_max: usize,
+    /// How long the end of the last handle lets the worker drain, where nobody called [`Runtime::shutdown`].
+    pub drain: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { reclaim: ReclaimMode::Worker, streams_max: 64, retired_max: 1 << 16, drain: Duration::from_secs(10) }
+    }
+}
+
+impl Config {
+    /// The same with this way of reclaiming.
+    #[must_use]
+    pub fn reclaim(mut self, mode: ReclaimMode) -> Self {
+        self.reclaim = mode;
+        self
+    }
+
+    /// The same with at most `streams` pooled streams.
+    #[must_use]
+    pub fn streams_max(mut self, streams: usize) -> Self {
+        self.streams_max = streams.max(1);
+        self
+    }
+}
+
+/// Everything that handles share. The worker holds it as well.
+#[derive(Debug)]
+pub struct Shared<D: Driver> {
+    pub(crate) context: Context<D>,
+    pub(crate) pool: Pool<D>,
+    pub(crate) pins: Pins<D>,
+    pub(crate) reclaim: Reclaim<D>,
+    pub(crate) captures: crate::capture::Sessions<D>,
+    pub(crate) config: Config,
+    // Set once, by shutdown or by the end of the last handle. A flag for new work only: what exists goes on.
+    closed: AtomicBool,
+    // Set by shutdown: the worker leaves the rest to it.
+    stopped: AtomicBool,
+    #[cfg(not(any(mc_loom, mc_shuttle)))]
+    worker: std::sync::Mutex<Option<std::thread::JoinHandle<()>>>,
+}
+
+/// What every handle holds. When the last is gone, the worker drains and ends.
+#[derive(Debug)]
+pub struct Anchor<D: Driver> {
+    shared: Arc<Shared<D>>,
+}
+
+impl<D: Driver> Deref for Anchor<D> {
+    type Target = Shared<D>;
+
+    fn deref(&self) -> &Shared<D> {
+        &self.shared
+    }
+}
+
+impl<D: Driver> Drop for Anchor<D> {
+    fn drop(&mut self) {
+        self.shared.close();
+    }
+}
+
+impl<D: Driver> Shared<D> {
+    fn close(&self) {
+        // Relaxed: the signal that follows carries it to the worker (E5).
+        self.closed.store(true, Ordering::Relaxed);
+        self.reclaim.signal.raise();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Whether shutdown has taken over from the worker.
+    #[cfg(not(any(mc_loom, mc_shuttle)))]
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
+    }
+
+    /// Sends the worker home; it may be in a driver call that does not return, so not for ever.
+    fn stop_worker(&self, end: Instant) {
+        // Relaxed: the signal carries it (E5).
+        self.stopped.store(true, Ordering::Relaxed);
+        self.reclaim.signal.raise();
+        #[cfg(not(any(mc_loom, mc_shuttle)))]
+        {
+            let worker = self.worker.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+            let Some(worker) = worker else { return };
+            // A little grace where the deadline has passed: a worker that is not stuck goes at once.
+            let end = end.max(Instant::now() + Duration::from_millis(100));
+            while !worker.is_finished() && Instant::now() < end {
+                thread::pause();
+            }
+            if worker.is_finished() {
+                drop(worker.join());
+            }
+        }
+        #[cfg(any(mc_loom, mc_shuttle))]
+        let _ = end;
+    }
+
+    /// Refuses new work after shutdown, and helps with the retired when they have become too many.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.is_closed() {
+            return Err(Error::Closed);
+        }
+        if self.reclaim.pending() > self.config.retired_max {
+            self.reclaim.turn(&self.context, &self.pins, Ask::Query);
+        }
+        self.context.check_alive()
+    }
+
+    /// Releases the runtime's own objects when nothing needs them any more.
+    pub(crate) fn tear_down(&self) {
+        self.reclaim.close(&self.context, &self.pins);
+        if self.context.lost().is_none() {
+            self.pool.trim(&self.context);
+            self.captures.clear(&self.context);
+            self.context.events.clear(&self.context);
+        }
+    }
+}
+
+/// A device with its streams, memory and pins.
+///
+/// Cheap to clone; all clones and all handles made through them share one state. Threads may use it freely.
+///
+/// # Examples
+/// ```
+/// use tenure::{LaunchConfig, Queue, Read, Runtime, Write};
+/// use tenure_sim::Sim;
+///
+/// let sim = Sim::new(Default::default());
+/// sim.kernel("double", |(x, y): (&[f32], &mut [f32])| {
+///     for (y, x) in y.iter_mut().zip(x) {
+///         *y = 2.0 * x;
+///     }
+/// });
+/// let runtime = Runtime::new(sim)?;
+/// let module = runtime.module(tenure::driver::Image::Source(""))?;
+/// // SAFETY: the kernel has this signature and stays inside its arguments.
+/// let double = unsafe { module.kernel::<(Read<f32>, Write<f32>)>("double")? };
+///
+/// let stream = runtime.stream()?;
+/// let x = stream.upload(&[1.0_f32, 2.0])?;
+/// let mut y = stream.alloc::<f32>(2)?;
+/// stream.launch(&double, LaunchConfig::linear(2), (&x, &mut y))?;
+/// assert_eq!(stream.read(&y)?, [2.0, 4.0]);
+/// # Ok::<(), tenure::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Runtime<D: Driver> {
+    pub(crate) anchor: Arc<Anchor<D>>,
+}
+
+impl<D: Driver> Clone for Runtime<D> {
+    fn clone(&self) -> Self {
+        Self { anchor: self.anchor.clone() }
+    }
+}
+
+impl<D: Driver> Runtime<D> {
+    /// A runtime over `driver`, with a worker thread.
+    ///
+    /// # Errors
+    /// None today; a driver may come to refuse.
+    pub fn new(driver: D) -> Result<Self> {
+        Self::with(driver, Config::default())
+    }
+
+    /// A runtime over `driver`, as `config` says.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub fn with(driver: D, config: Config) -> Result<Self> {
+        let shared = Arc::new(Shared {
+            context: Context::new(driver),
+            pool: Pool::new(config.streams_max),
+            pins: Pins::new(),
+            reclaim: Reclaim::new(),
+            captures: crate::capture::Sessions::new(),
+            config,
+            closed: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
+            #[cfg(not(any(mc_loom, mc_shuttle)))]
+            worker: std::sync::Mutex::new(None),
+        });
+        #[cfg(not(any(mc_loom, mc_shuttle)))]
+        if shared.config.reclaim == ReclaimMode::Worker {
+            let worker = crate::reclaim::worker::start(shared.clone());
+            *shared.worker.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = worker;
+        }
+        Ok(Self { anchor: Arc::new(Anchor { shared }) })
+    }
+
+    /// The driver, for what the core does not offer.
+    pub fn driver(&self) -> &D {
+        &self.anchor.context.driver
+    }
+
+    /// Leases a stream of normal priority. The lease ends with the last clone of the handle.
+    ///
+    /// # Errors
+    /// [`Error::StreamLimit`] when all streams that the pool may make are leased or busy; `Lost`, `Closed`, the driver's. The pool
+    /// is then as it was (S5).
+    pub fn stream(&self) -> Result<Stream<D>> {
+        self.stream_with(Priority::Normal)
+    }
+
+    /// Leases a stream of this priority; each priority has streams of its own.
+    ///
+    /// # Errors
+    /// As for [`stream`](Self::stream).
+    pub fn stream_with(&self, priority: Priority) -> Result<Stream<D>> {
+        self.anchor.check_open()?;
+        let state = self.anchor.pool.claim(&self.anchor.context, priority)?;
+        Ok(Stream::new(self.anchor.clone(), state))
+    }
+
+    /// Uses a stream that somebody else made and will destroy. It is never pooled. After each submission an event is
+    /// recorded on it, since nobody can ask the stream itself later.
+    ///
+    /// # Safety
+    /// - `raw` is a stream of this driver's device, and lives until the last clone of the handle is dropped.
+    ///
+    /// # Errors
+    /// The driver's, when it makes no event.
+    pub unsafe fn adopt(&self, raw: D::Stream) -> Result<Stream<D>> {
+        self.anchor.check_open()?;
+        let last = self.anchor.context.events.take(&self.anchor.context)?;
+        let state = StreamState::new(raw, Kind::Adopted(last));
+        Ok(Stream::new(self.anchor.clone(), state))
+    }
+
+    /// Loads code.
+    ///
+    /// # Errors
+    /// The driver's: a compiler's complaints are in its message.
+    pub fn module(&self, image: Image<'_>) -> Result<Module<D>> {
+        self.anchor.check_open()?;
+        let context = &self.anchor.context;
+        let raw = context.guarded(Call::ModuleLoad, |driver| driver.module_load(image))?;
+        Ok(Module::new(self.anchor.clone(), raw))
+    }
+
+    /// Allocates `len` elements of page-locked host memory, zeroed, which the device reaches as well. None of it touches the driver
+    /// when `len` is 0.
+    ///
+    /// # Errors
+    /// `Misuse::SizeOverflow`; the driver's.
+    pub fn alloc_host<T: Element>(&self, len: usize) -> Result<Pinned<T, D>> {
+        self.anchor.check_open()?;
+        let bytes = len.checked_mul(size_of::<T>()).ok_or(Misuse::SizeOverflow)?;
+        if bytes == 0 {
+            return Ok(Pinned::empty());
+        }
+        let context = &self.anchor.context;
+        let base = context.guarded(Call::HostAlloc, |driver| driver.host_alloc(bytes))?;
+        // SAFETY: P4. The driver just gave these bytes to us alone.
+        unsafe { base.0.as_ptr().write_bytes(0, bytes) };
+        match context.check(Call::HostDeviceAddress, context.driver.host_device_address(base)) {
+            Ok(device) => {
+                let pin = self.anchor.pins.adopt_allocated(HostRange { base, bytes }, device);
+                Ok(Pinned::new(self.anchor.clone(), pin, None, false, base, len))
+            }
+            Err(error) => {
+                self.free_unused(base);
+                Err(error)
+            }
+        }
+    }
+
+    #[cold]
+    fn free_unused(&self, base: HostPointer) {
+        // SAFETY: P5. From `host_alloc`, used by nothing yet, and freed only here.
+        let freed = self.anchor.context.guarded(Call::HostFree, |driver| unsafe { driver.host_free(base) });
+        drop(freed);
+    }
+
+    /// Releases what can be released now, asking the streams; returns how many things still wait. Never waits for the device by
+    /// itself, but an unregister that is due may (see [`Driver::host_unregister`]).
+    pub fn poll(&self) -> usize {
+        self.anchor.reclaim.turn(&self.anchor.context, &self.anchor.pins, Ask::Query)
+    }
+
+    /// Errors of releases that no call was there to return (R7), oldest first; the oldest 16 are kept.
+    pub fn take_release_errors(&self) -> Vec<Error> {
+        self.anchor.reclaim.take_errors()
+    }
+
+    /// Destroys the idle streams of the pool; returns how many. Leased and busy ones stay (S6).
+    pub fn trim(&self) -> usize {
+        self.anchor.pool.trim(&self.anchor.context)
+    }
+
+    /// Whether the byte at `pointer` lies in host memory that this runtime has registered. Takes no lock.
+    pub fn is_pinned<T>(&self, pointer: *const T) -> bool {
+        self.anchor.pins.is_registered(pointer.addr())
+    }
+
+    /// The error that took the device away, if it is gone (R6).
+    pub fn lost(&self) -> Option<Error> {
+        self.anchor.context.lost().map(Error::Lost)
+    }
+
+    /// Figures.
+    pub fn stats(&self) -> Stats {
+        let load = |figure: &std::sync::atomic::AtomicU64| figure.load(Ordering::Relaxed);
+        let (pins_live, pins_pending, pins_quarantined) = self.anchor.pins.census();
+        let (pins, reclaim) = (&self.anchor.pins.figures, &self.anchor.reclaim.figures);
+        Stats {
+            streams: self.anchor.pool.figures(),
+            pins_made: load(&pins.made),
+            pins_shared: load(&pins.shared),
+            pins_released: load(&pins.released),
+            pins_live,
+            pins_pending,
+            pins_quarantined,
+            retired: load(&reclaim.retired),
+            released: load(&reclaim.released),
+            leaked: load(&reclaim.leaked),
+            retired_pending: self.anchor.reclaim.pending(),
+            events_idle: self.anchor.context.events.idle(),
+            captures: self.anchor.context.captures.captures(),
+        }
+    }
+
+    /// Drains what can finish within `deadline`, gives back what the runtime owns, and says what is left (R5). Handles that live on
+    /// stay valid to drop, and are leaked; new work is refused.
+    pub fn shutdown(self, deadline: Duration) -> ShutdownReport {
+        let shared = self.anchor.shared.clone();
+        drop(self);
+        shared.close();
+        let end = Instant::now() + deadline;
+        while shared.reclaim.turn(&shared.context, &shared.pins, Ask::Query) > 0 && Instant::now() < end {
+            thread::pause();
+        }
+        shared.stop_worker(end);
+        let leaked = shared.reclaim.pending();
+        shared.tear_down();
+        let streams = shared.pool.figures();
+        let (pins_live, _, pins_quarantined) = shared.pins.census();
+        ShutdownReport {
+            leaked,
+            streams_left: streams.alive,
+            pins_left: pins_live,
+            pins_quarantined,
+            lost: shared.context.lost().map(Error::Lost),
+        }
+    }
+}
+
+/// Figures of a runtime: nothing in them decides anything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "each name says what it counts")]
+pub struct Stats {
+    pub streams: crate::stream::state::Figures,
+    pub pins_made: u64,
+    pub pins_shared: u64,
+    pub pins_released: u64,
+    pub pins_live: usize,
+    pub pins_pending: usize,
+    pub pins_quarantined: usize,
+    pub retired: u64,
+    pub released: u64,
+    pub leaked: u64,
+    pub retired_pending: usize,
+    pub events_idle: usize,
+    pub captures: usize,
+}
+
+/// What a shutdown could not give back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ShutdownReport {
+    /// Retired things whose work did not end within the deadline: leaked.
+    pub leaked: usize,
+    /// Streams that are leased or busy still.
+    pub streams_left: usize,
+    /// Registrations that live handles hold still.
+    pub pins_left: usize,
+    /// Registrations in quarantine.
+    pub pins_quarantined: usize,
+    /// The error that took the device away.
+    pub lost: Option<Error>,
+}
+
+impl ShutdownReport {
+    /// Whether everything was given back.
+    pub fn is_clean(&self) -> bool {
+        *self == Self::default()
+    }
+}
