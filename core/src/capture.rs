@@ -114,6 +114,9 @@ struct Listed<D: Driver> {
     failed: Option<Error>,
 }
 
+/// The session's own records of what one submission uses.
+type Records<D> = SmallVec<[(Arc<Record<D>>, Access); 16]>;
+
 /// What the graph will use, and who used it so far inside the capture.
 #[derive(Debug)]
 struct Held<D: Driver> {
@@ -194,18 +197,19 @@ impl<D: Driver> Runtime<D> {
         }
         let listed = std::mem::take(&mut *session.listed.lock());
         let states = listed.forks.iter().map(|fork| fork.state.clone()).chain([origin.clone()]);
-        match joined.and(ended) {
-            Ok(raw) if wanted => {
+        match (joined, ended) {
+            (Ok(()), Ok(raw)) if wanted => {
                 self.anchor.captures.put(states);
                 Ok(Graph { raw: Some(raw), holdings: listed.into_holdings(), anchor: self.anchor.clone() })
             }
-            outcome => {
+            (joined, ended) => {
                 states.for_each(|state| destroy(context, &state));
-                if let Ok(raw) = outcome {
-                    drop(context.check(Call::GraphDestroy, context.driver.graph_destroy(raw)));
-                    return Err(Error::Closed);
-                }
-                outcome.and_then(|_| Err(Error::Closed)).map_err(|error| listed.failed.unwrap_or(error))
+                let ended = ended.and_then(|raw| {
+                    context.check(Call::GraphDestroy, context.driver.graph_destroy(raw))
+                });
+                // The cause before its consequences. Where all went well here, the caller has the body's own error.
+                let error = joined.and(ended).err().unwrap_or(Error::Closed);
+                Err(listed.failed.unwrap_or(error))
             }
         }
     }
@@ -263,7 +267,7 @@ impl<D: Driver> Session<D> {
     }
 
     /// Lists what a submission uses; gives the session's own records of it.
-    fn list(&self, uses: &Uses<'_, D>) -> Result<SmallVec<[(Arc<Record<D>>, Access); 16]>> {
+    fn list(&self, uses: &Uses<'_, D>) -> Result<Records<D>> {
         let mut listed = self.listed.lock();
         let mut records = SmallVec::new();
         for (backing, access) in uses {

@@ -30,6 +30,14 @@ impl DriverFailure {
     }
 }
 
+impl DriverFailure {
+    /// A driver reported success and gave no memory.
+    pub(crate) fn null(call: Call) -> Arc<Self> {
+        let message = "success, but no memory".to_owned();
+        Arc::new(Self { call, kind: ErrorKind::OutOfMemory, code: 0, message })
+    }
+}
+
 impl fmt::Display for DriverFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} failed with code {}: {}", self.call, self.code, self.message)

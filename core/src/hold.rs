@@ -17,6 +17,7 @@ pub enum Place {
 }
 
 thread_local! {
+    #[allow(clippy::missing_const_for_thread_local, reason = "the models' thread_local! takes no const block")]
     // Keyed by the scheduler's thread as well: several of its threads may share this one.
     static PLACES: RefCell<Vec<(Place, u64)>> = RefCell::new(Vec::new());
 }

@@ -3,8 +3,8 @@
 use smallvec::SmallVec;
 
 use crate::buffer::{Allocation, Backing, Buffer, Readable, Region, Writable, bytes_of};
-use crate::driver::{Call, Driver, HostPointer, LaunchConfig, Location, Progress};
-use crate::error::{Error, Misuse, Result};
+use crate::driver::{Call, Driver, ErrorKind, HostPointer, LaunchConfig, Location, Progress};
+use crate::error::{DriverFailure, Error, Misuse, Result};
 use crate::event::Event;
 use crate::future::{Completion, Download};
 use crate::hold::{Place, within};
@@ -377,16 +377,24 @@ impl<D: Driver> Stream<D> {
         outcome.map_err(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// Allocates in the order of this stream, after releasing what can be if memory is short.
+    /// Allocates in the order of this stream. When memory is short, first what is retired goes, then what this stream's own work
+    /// still holds up.
     fn allocate(&self, bytes: u64) -> Result<Allocation<D>> {
         let anchor = &self.lease.anchor;
-        match self.try_allocate(bytes) {
-            Err(Error::Driver(failure)) if failure.kind == crate::driver::ErrorKind::OutOfMemory => {
-                anchor.reclaim.turn(&anchor.context, &anchor.pins, Ask::Query);
-                self.try_allocate(bytes)
-            }
-            answer => answer,
+        let release = || anchor.reclaim.turn(&anchor.context, &anchor.pins, Ask::Query);
+        let is_short = |answer: &Result<_>| {
+            matches!(answer, Err(Error::Driver(failure)) if failure.kind == ErrorKind::OutOfMemory)
+        };
+        let mut answer = self.try_allocate(bytes);
+        if is_short(&answer) {
+            release();
+            answer = self.try_allocate(bytes);
         }
+        if is_short(&answer) && self.synchronize().is_ok() {
+            release();
+            answer = self.try_allocate(bytes);
+        }
+        answer
     }
 
     fn try_allocate(&self, bytes: u64) -> Result<Allocation<D>> {
@@ -405,6 +413,10 @@ impl<D: Driver> Stream<D> {
         } else {
             context.guarded(Call::Malloc, |driver| driver.malloc(bytes))?
         };
+        if address.0 == 0 {
+            // Some pools have been seen to say so when they are empty.
+            return Err(Error::Driver(DriverFailure::null(Call::MallocAsync)));
+        }
         Ok(Allocation { id: ResourceId::fresh(), address, bytes, record, anchor })
     }
 }

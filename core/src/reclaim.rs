@@ -158,6 +158,22 @@ pub enum Ask {
     Both,
 }
 
+/// What a turn could not release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// Things whose work has not completed.
+    pub waiting: usize,
+    /// Things that something else than the device holds up: a capture, whose end gives the signal.
+    pub put_off: usize,
+}
+
+impl Left {
+    /// All of them.
+    pub fn total(self) -> usize {
+        self.waiting + self.put_off
+    }
+}
+
 /// The queue of the retired, and the one who works it off.
 #[derive(Debug)]
 pub struct Reclaim<D: Driver> {
@@ -239,9 +255,9 @@ impl<D: Driver> Reclaim<D> {
         self.signal.raise();
     }
 
-    /// Releases what can be released; returns how much is left. Whoever comes while another is on turn leaves it to him.
-    pub fn turn(&self, context: &Context<D>, pins: &Pins<D>, ask: Ask) -> usize {
-        let Some(mut bench) = self.bench.try_lock() else { return self.pending() };
+    /// Releases what can be released; says what is left. Whoever comes while another is on turn leaves it to him.
+    pub fn turn(&self, context: &Context<D>, pins: &Pins<D>, ask: Ask) -> Left {
+        let Some(mut bench) = self.bench.try_lock() else { return Left { waiting: self.pending(), put_off: 0 } };
         let turn = Turn { context, pins, reclaim: self };
         let fresh = std::mem::take(&mut *self.incoming.lock());
         let put_off = std::mem::take(&mut bench.put_off);
@@ -249,7 +265,7 @@ impl<D: Driver> Reclaim<D> {
             turn.admit(&mut bench, retired);
         }
         turn.learn(&mut bench, ask);
-        bench.waiting.len() + bench.put_off.len()
+        Left { waiting: bench.waiting.len(), put_off: bench.put_off.len() }
     }
 
     /// Things retired and neither released nor leaked.
@@ -494,7 +510,9 @@ impl<D: Driver> Turn<'_, D> {
     #[cold]
     fn leak(&self, retired: Retired<D>, cause: Option<std::sync::Arc<DriverFailure>>) {
         if let Resource::Notice(notice) = retired.resource {
-            notice.set(Err(cause.map_or(Error::Closed, Error::Lost)));
+            let lost = self.context.lost().is_some();
+            let error = cause.map_or(Error::Closed, if lost { Error::Lost } else { Error::StreamBroken });
+            notice.set(Err(error));
             return add(&self.reclaim.figures.released, 1);
         }
         add(&self.reclaim.figures.leaked, 1);

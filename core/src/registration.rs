@@ -109,6 +109,9 @@ fn count(figure: &std::sync::atomic::AtomicU64) {
     figure.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
 }
 
+/// A count, and the owner that was not needed to keep the memory; or an error, and the owner.
+pub type Outcome<D> = std::result::Result<(Arc<Pin<D>>, Owner), (Error, Owner)>;
+
 /// How a range is to be registered.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
@@ -147,7 +150,7 @@ impl<D: Driver> Pins<D> {
         context: &Context<D>,
         request: Request,
         mut owner: Owner,
-    ) -> std::result::Result<(Arc<Pin<D>>, Owner), (Error, Owner)> {
+    ) -> Outcome<D> {
         let HostRange { base, bytes } = request.range;
         loop {
             let meeting = {

@@ -322,7 +322,7 @@ impl<D: Driver> Runtime<D> {
     /// Releases what can be released now, asking the streams; returns how many things still wait. Never waits for the device by
     /// itself, but an unregister that is due may (see [`Driver::host_unregister`]).
     pub fn poll(&self) -> usize {
-        self.anchor.reclaim.turn(&self.anchor.context, &self.anchor.pins, Ask::Query)
+        self.anchor.reclaim.turn(&self.anchor.context, &self.anchor.pins, Ask::Query).total()
     }
 
     /// Errors of releases that no call was there to return (R7), oldest first; the oldest 16 are kept.
@@ -374,7 +374,7 @@ impl<D: Driver> Runtime<D> {
         drop(self);
         shared.close();
         let end = Instant::now() + deadline;
-        while shared.reclaim.turn(&shared.context, &shared.pins, Ask::Query) > 0 && Instant::now() < end {
+        while shared.reclaim.turn(&shared.context, &shared.pins, Ask::Query).total() > 0 && Instant::now() < end {
             thread::pause();
         }
         shared.stop_worker(end);

@@ -19,7 +19,7 @@ use crate::mutant;
 use crate::sync::{Condvar, Mutex};
 
 /// Counts captures, and guarded calls of drivers that need it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct CaptureGate {
     // Never held across a driver call (R3).
     state: Mutex<State>,
@@ -39,7 +39,7 @@ pub struct Entry<'a>(&'a CaptureGate);
 impl CaptureGate {
     /// No captures, no calls.
     pub fn new() -> Self {
-        Self { state: Mutex::new(State::default()), changed: Condvar::new() }
+        Self::default()
     }
 
     /// Counts a capture that is about to begin, and waits for the guarded calls in flight.

@@ -39,12 +39,13 @@ fn work<D: Driver>(shared: &Shared<D>) {
         }
         if shared.is_closed() {
             let end = *deadline.get_or_insert_with(|| Instant::now() + shared.config.drain);
-            if left == 0 || Instant::now() >= end {
+            if left.total() == 0 || Instant::now() >= end {
                 return shared.tear_down();
             }
         }
         if !signalled {
-            match left {
+            // What a capture holds up needs no tick: its end signals.
+            match left.waiting {
                 0 if deadline.is_none() => std::thread::park(),
                 _ => std::thread::park_timeout(TICK),
             }

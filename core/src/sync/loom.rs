@@ -284,6 +284,11 @@ impl<T> ArcCell<T> {
 /// Threads, as far as the core needs them.
 pub mod thread {
     pub use ::loom::thread::{Thread, current, park};
+
+    /// Lets others go on for a moment, where there is nothing to wait for but time.
+    pub fn pause() {
+        ::loom::thread::yield_now();
+    }
 }
 
 pub mod coop {
