@@ -86,9 +86,7 @@ impl ParameterKind {
     /// Whether `argument` fits.
     pub fn takes(self, argument: &Argument) -> bool {
         match (self, argument) {
-            (Self::Pointer { size, .. }, Argument::Pointer { bytes, .. }) => {
-                bytes.is_multiple_of(size.max(1) as u64)
-            }
+            (Self::Pointer { size, .. }, Argument::Pointer { bytes, .. }) => bytes.is_multiple_of(size.max(1) as u64),
             (Self::Scalar(size), Argument::Scalar { bytes, .. }) => *bytes == size as u64,
             _ => false,
         }
@@ -203,6 +201,7 @@ pub trait KernelFunction<Signature>: Send + Sync + 'static {
 macro_rules! kernel_functions {
     ($($parameter:ident)*) => {
         #[allow(non_snake_case, reason = "one identifier serves as type and as variable")]
+        #[allow(clippy::too_many_arguments, reason = "as many as a kernel has")]
         impl<F, $($parameter: Parameter),*> KernelFunction<fn($($parameter),*)> for F
         where
             F: Send + Sync + 'static,
@@ -234,22 +233,20 @@ macro_rules! kernel_functions_up_to {
 
 kernel_functions_up_to!(P1 P2 P3 P4 P5 P6 P7 P8 P9 P10 P11 P12 P13 P14 P15 P16);
 
+type Body = Box<dyn Fn(&mut [Bound]) + Send + Sync>;
+
 /// One kernel.
 pub struct Kernel {
     name: String,
     parameters: Vec<ParameterKind>,
-    body: Box<dyn Fn(&mut [Bound]) + Send + Sync>,
+    body: Body,
 }
 
 impl Kernel {
     fn new<S, F: KernelFunction<S>>(name: &str, function: F) -> Self {
         // The signature is only a type: without this the closure's type would name it.
         let _: PhantomData<fn() -> S> = PhantomData;
-        Self {
-            name: name.to_owned(),
-            parameters: F::parameters(),
-            body: Box::new(move |bounds| function.run(bounds)),
-        }
+        Self { name: name.to_owned(), parameters: F::parameters(), body: Box::new(move |bounds| function.run(bounds)) }
     }
 
     /// Its name.

@@ -1,0 +1,563 @@
+//! The engine: a CUDA- or HIP-like driver and its device as one pure state machine.
+//!
+//! Single-threaded, without clocks, locks or randomness. Host calls are methods; what the device may do next is the list that
+//! [`Engine::ready`] gives, and [`Engine::step`] does one thing of it. Who decides is the *drive* around it. All that happens
+//! is told as [`Event`]s, taken with [`Engine::take_events`]; memory grows with what is live, not with what was done.
+//!
+//! # Calls that wait
+//! return [`Answer::Blocked`] with a [`Wait`]: step the device until [`Engine::is_over`], then [`Engine::finish`].
+//! A submission waits for room in its stream's queue; synchronizing, freeing and unregistering wait for work.
+//!
+//! # Operations
+//! Each stream runs its operations in order. An operation goes through these states:
+//!
+//! | state | listed by `ready` | changes by |
+//! |---|---|---|
+//! | queued, not at the head | no | the one before it completes |
+//! | at the head, kept by an order | no | what it waits for completes |
+//! | at the head, free | [`Choice::Start`] | `step` |
+//! | running | [`Choice::Finish`] | `step`: here it reads and writes memory |
+//! | host function running | no | [`Engine::function_returned`] |
+//! | graph running | its nodes, in any order that the edges allow | its last node completes |
+//!
+//! Memory is read and written as an operation finishes, all at once: any order of effects is an order of finishing.
+//!
+//! ```
+//! use tenure_sim::engine::{Answer, Engine, Settings};
+//! use tenure_sim::event::HostThread;
+//! use tenure_sim::profile::Profile;
+//! use tenure::driver::{Location, Priority, Progress};
+//!
+//! let mut engine = Engine::new(Profile::cuda_13(), Settings::default());
+//! let me = HostThread(0);
+//! let stream = engine.stream_create(me, Priority::Normal)?;
+//! let memory = engine.malloc(me, 64)?;
+//! assert!(matches!(engine.fill(me, stream, memory, 7, 64)?, Answer::Done(())));
+//! assert_eq!(engine.stream_query(me, stream)?, Progress::Pending);
+//! while let Some(choice) = engine.first_ready() {
+//!     engine.step(choice);
+//! }
+//! assert_eq!(engine.stream_query(me, stream)?, Progress::Complete);
+//! # Ok::<(), tenure_sim::code::Code>(())
+//! ```
+
+mod capture;
+mod graph;
+mod host_function;
+mod mark;
+mod memory;
+mod module;
+mod registration;
+mod run;
+mod stream;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use slab::Slab;
+use tenure::driver::CaptureMode;
+
+use self::capture::Capture;
+use self::graph::{Executable, Graph};
+use self::mark::Mark;
+use self::registration::Registration;
+use self::stream::{Position, Stream, Work};
+use crate::code::Code;
+use crate::event::{
+    AllocationId, BlockedOn, CallName, CaptureId, Event, EventId, ExecutableId, GraphId, HostThread, OpId,
+    RegistrationId, StreamHandle, StreamId, Violation,
+};
+use crate::fault::{Fault, Plan};
+use crate::host_memory::{HostMap, TrustedMap};
+use crate::kernel::{Bound, KernelFunction, Library};
+use crate::memory::DeviceMemory;
+use crate::profile::{Profile, Quirk};
+
+pub use self::host_function::FunctionCall;
+pub use self::run::{Choice, Ready, Step, StreamIndex};
+
+/// How an engine is driven, besides its profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// [`Choice::Start`] also finishes. Fewer schedules with the same outcomes; no overlap in time.
+    pub whole_steps: bool,
+    /// Events are kept for [`Engine::take_events`]. Without it nothing is told but violations.
+    pub events: bool,
+}
+
+impl Default for Settings {
+    /// Starts and finishes apart, events on.
+    fn default() -> Self {
+        Self { whole_steps: false, events: true }
+    }
+}
+
+/// What a call that may wait gave.
+#[derive(Debug)]
+#[must_use]
+pub enum Answer<T> {
+    /// It is done.
+    Done(T),
+    /// Its thread waits.
+    Blocked(Wait<T>),
+}
+
+/// A call that waits. Give it to [`Engine::finish`] once [`Engine::is_over`] says so.
+#[derive(Debug)]
+#[must_use]
+pub struct Wait<T> {
+    current: Current,
+    until: Until,
+    then: Then,
+    value: T,
+}
+
+impl<T> Wait<T> {
+    /// Who waits.
+    pub fn thread(&self) -> HostThread {
+        self.current.thread
+    }
+
+    /// In which call.
+    pub fn call(&self) -> CallName {
+        self.current.call
+    }
+
+    /// For what.
+    pub fn blocked_on(&self) -> BlockedOn {
+        self.until.blocked_on()
+    }
+
+    fn map<U>(self, value: U) -> Wait<U> {
+        Wait { current: self.current, until: self.until, then: self.then, value }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Until {
+    Position(Position),
+    Positions(Vec<Position>),
+    Room { stream: u32, id: StreamId },
+}
+
+impl Until {
+    fn blocked_on(&self) -> BlockedOn {
+        match self {
+            Self::Position(position) => BlockedOn::Operation { stream: position.id, number: position.number },
+            Self::Positions(_) => BlockedOn::Device,
+            Self::Room { id, .. } => BlockedOn::QueueRoom { stream: *id },
+        }
+    }
+}
+
+/// What a call does when its wait is over.
+#[derive(Debug)]
+enum Then {
+    Nothing,
+    Submit { stream: u32, work: Work },
+    Free { slot: u32 },
+    ReleasePin { slot: u32 },
+    DestroyStream { handle: StreamHandle },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Current {
+    thread: HostThread,
+    call: CallName,
+    stream: Option<StreamId>,
+}
+
+/// How many objects live. All zero after a clean end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Live {
+    /// Streams whose handle was not given back, the legacy one aside.
+    pub streams: usize,
+    /// Events.
+    pub events: usize,
+    /// Device allocations, as the host sees them.
+    pub allocations: usize,
+    /// Registrations and host allocations.
+    pub pins: usize,
+    /// Modules.
+    pub modules: usize,
+    /// Captures.
+    pub captures: usize,
+    /// Graphs.
+    pub graphs: usize,
+    /// Executable graphs.
+    pub executables: usize,
+    /// Operations that were submitted and have not completed.
+    pub operations: usize,
+}
+
+#[derive(Debug, Default)]
+struct Numbers {
+    op: u64,
+    stream: u64,
+    event: u64,
+    allocation: u64,
+    registration: u64,
+    capture: u64,
+    graph: u64,
+    executable: u64,
+}
+
+/// A driver and its device.
+pub struct Engine {
+    profile: Profile,
+    settings: Settings,
+    kernels: Arc<Library>,
+    faults: Plan,
+    map: Box<dyn HostMap>,
+
+    streams: Slab<Stream>,
+    stream_handles: Slab<u32>,
+    busy: Vec<u32>,
+    blocking_streams: u32,
+    marks: Slab<Mark>,
+    memory: DeviceMemory,
+    pins: Slab<Registration>,
+    pins_by_base: BTreeMap<usize, u32>,
+    pins_longest: usize,
+    modules: Slab<()>,
+    captures: Slab<Capture>,
+    graphs: Slab<Graph>,
+    executables: Slab<Executable>,
+    modes: Vec<CaptureMode>,
+
+    functions_running: Vec<host_function::Running>,
+    lost: Option<Code>,
+    now_ns: u64,
+    next: Numbers,
+    current: Current,
+    log: Vec<Event>,
+    bounds: Vec<Bound>,
+    lent: Vec<run::Lent>,
+    spare_arguments: Vec<Vec<tenure::driver::Argument>>,
+}
+
+impl Engine {
+    /// An engine without kernels, whose host memory is all taken for mapped and writable.
+    pub fn new(profile: Profile, settings: Settings) -> Self {
+        Self::with_kernels(profile, settings, Arc::new(Library::new()))
+    }
+
+    /// An engine that shares a library of kernels.
+    pub fn with_kernels(profile: Profile, settings: Settings, kernels: Arc<Library>) -> Self {
+        let memory = DeviceMemory::new(profile.device_bytes);
+        let mut engine = Self {
+            profile,
+            settings,
+            kernels,
+            faults: Plan::default(),
+            map: Box::new(TrustedMap),
+            streams: Slab::new(),
+            stream_handles: Slab::new(),
+            busy: Vec::new(),
+            blocking_streams: 0,
+            marks: Slab::new(),
+            memory,
+            pins: Slab::new(),
+            pins_by_base: BTreeMap::new(),
+            pins_longest: 0,
+            modules: Slab::new(),
+            captures: Slab::new(),
+            graphs: Slab::new(),
+            executables: Slab::new(),
+            modes: Vec::new(),
+            functions_running: Vec::new(),
+            lost: None,
+            now_ns: 0,
+            next: Numbers::default(),
+            current: Current { thread: HostThread(0), call: CallName::SelectDevice, stream: None },
+            log: Vec::new(),
+            bounds: Vec::new(),
+            lent: Vec::new(),
+            spare_arguments: Vec::new(),
+        };
+        engine.add_legacy_stream();
+        engine
+    }
+
+    // --- around the calls
+
+    /// Its profile.
+    pub fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// Adds a kernel that modules loaded from now on, and those loaded already, will find under this name.
+    pub fn add_kernel<S, F: KernelFunction<S>>(&mut self, name: &str, function: F) {
+        Arc::make_mut(&mut self.kernels).add(name, function);
+    }
+
+    /// Its kernels.
+    pub fn kernels(&self) -> &Library {
+        &self.kernels
+    }
+
+    /// Says who tells what host memory is mapped.
+    pub fn set_host_map(&mut self, map: Box<dyn HostMap>) {
+        self.map = map;
+    }
+
+    /// Adds something to go wrong.
+    pub fn add_fault(&mut self, fault: Fault) {
+        self.faults.add(fault);
+    }
+
+    /// Takes all faults away that have not happened.
+    pub fn clear_faults(&mut self) {
+        self.faults.clear();
+    }
+
+    /// Changes how much device memory there is, in bytes. What is allocated stays.
+    pub fn set_device_bytes(&mut self, bytes: u64) {
+        self.memory.set_limit(bytes);
+    }
+
+    /// Sets the device's clock, which timed events read, in nanoseconds. It must not go back.
+    pub fn set_now_ns(&mut self, now_ns: u64) {
+        self.now_ns = now_ns;
+    }
+
+    /// Moves all events since the last call to the end of `events`.
+    pub fn take_events(&mut self, events: &mut Vec<Event>) {
+        events.append(&mut self.log);
+    }
+
+    /// Hands each event since the last call to `sink`, in order.
+    pub fn drain_events(&mut self, mut sink: impl FnMut(Event)) {
+        self.log.drain(..).for_each(&mut sink);
+    }
+
+    /// Adds an event that only the drive can know: host accesses, order between threads.
+    pub fn tell(&mut self, event: Event) {
+        if let Event::HostMemoryGone { start, bytes, .. } = event {
+            self.note_host_memory_gone(start, bytes);
+        }
+        self.push(event);
+    }
+
+    /// The code that every call returns since the device was lost.
+    pub fn lost(&self) -> Option<Code> {
+        self.lost
+    }
+
+    /// Loses the device: every later call and every wait returns `code`, and nothing runs any more (R6).
+    pub fn lose_device(&mut self, code: Code) {
+        if self.lost.is_none() {
+            self.lost = Some(code);
+            self.push(Event::DeviceLost { code });
+        }
+    }
+
+    /// How many objects live.
+    pub fn live(&self) -> Live {
+        Live {
+            streams: self.stream_handles.len() - 1,
+            events: self.marks.len(),
+            allocations: self.memory.live(),
+            pins: self.pins.len(),
+            modules: self.modules.len(),
+            captures: self.captures.len(),
+            graphs: self.graphs.len(),
+            executables: self.executables.len(),
+            operations: self.busy.iter().map(|stream| self.streams[*stream as usize].pending()).sum(),
+        }
+    }
+
+    // --- waits
+
+    /// Whether the wait has nothing left to wait for.
+    pub fn is_over<T>(&self, wait: &Wait<T>) -> bool {
+        self.lost.is_some()
+            || match &wait.until {
+                Until::Position(position) => self.is_complete(position),
+                Until::Positions(positions) => positions.iter().all(|position| self.is_complete(position)),
+                Until::Room { stream, id } => self.has_room(*stream, *id),
+            }
+    }
+
+    /// Ends a call that waited, or gives it back if it must wait on.
+    ///
+    /// # Errors
+    /// What the call returns.
+    pub fn finish<T>(&mut self, wait: Wait<T>) -> Result<Answer<T>, Code> {
+        if !self.is_over(&wait) {
+            return Ok(Answer::Blocked(wait));
+        }
+        let Wait { current, until, then, value } = wait;
+        self.current = current;
+        let result = match self.lost {
+            Some(code) => Err(code),
+            None => {
+                self.learn(&until);
+                self.conclude(then)
+            }
+        };
+        self.answered(result).map(|()| Answer::Done(value))
+    }
+
+    fn learn(&mut self, until: &Until) {
+        match until {
+            Until::Position(position) => self.push_learned(*position),
+            Until::Positions(positions) => positions.iter().for_each(|position| self.push_learned(*position)),
+            Until::Room { .. } => {}
+        }
+    }
+
+    fn conclude(&mut self, then: Then) -> Result<(), Code> {
+        match then {
+            Then::Nothing => {}
+            Then::Submit { stream, work } => self.enqueue(stream, work),
+            Then::Free { slot } => self.free_now(slot),
+            Then::ReleasePin { slot } => self.release_pin(slot),
+            Then::DestroyStream { handle } => self.destroy_stream_now(handle)?,
+        }
+        Ok(())
+    }
+
+    // --- inside every call
+
+    /// Runs the body of a call that may wait.
+    fn waiting<T>(
+        &mut self,
+        thread: HostThread,
+        call: impl Into<CallName>,
+        body: impl FnOnce(&mut Self) -> Result<Answer<T>, Code>,
+    ) -> Result<Answer<T>, Code> {
+        match self.admit(thread, call.into()).and_then(|()| body(self)) {
+            Ok(Answer::Done(value)) => {
+                self.push_called(Code::SUCCESS);
+                Ok(Answer::Done(value))
+            }
+            Ok(Answer::Blocked(wait)) => {
+                let Current { thread, call, .. } = self.current;
+                self.push(Event::Blocked { thread, call, on: wait.blocked_on() });
+                Ok(Answer::Blocked(wait))
+            }
+            Err(code) => {
+                self.push_called(code);
+                Err(code)
+            }
+        }
+    }
+
+    /// Runs the body of a call that does not wait.
+    fn plain<T>(
+        &mut self,
+        thread: HostThread,
+        call: impl Into<CallName>,
+        body: impl FnOnce(&mut Self) -> Result<T, Code>,
+    ) -> Result<T, Code> {
+        let result = self.admit(thread, call.into()).and_then(|()| body(self));
+        self.answered(result)
+    }
+
+    fn answered<T>(&mut self, result: Result<T, Code>) -> Result<T, Code> {
+        self.push_called(result.as_ref().err().copied().unwrap_or(Code::SUCCESS));
+        result
+    }
+
+    fn admit(&mut self, thread: HostThread, call: CallName) -> Result<(), Code> {
+        self.current = Current { thread, call, stream: None };
+        if thread == HostThread::FUNCTIONS {
+            return Err(self.refuse_in_function());
+        }
+        if let Some(code) = self.lost {
+            return Err(code);
+        }
+        match self.faults.call(call) {
+            None => Ok(()),
+            Some(code) => {
+                if code.kind().is_sticky() {
+                    self.lose_device(code);
+                }
+                Err(code)
+            }
+        }
+    }
+
+    #[inline]
+    fn push(&mut self, event: Event) {
+        if self.settings.events || matches!(event, Event::Violation(_)) {
+            self.log.push(event);
+        }
+    }
+
+    fn push_called(&mut self, code: Code) {
+        let Current { thread, call, stream } = self.current;
+        self.push(Event::Called { thread, call, stream, code });
+    }
+
+    fn push_learned(&mut self, position: Position) {
+        if position.number > 0 {
+            let Position { id, number, op, .. } = position;
+            self.push(Event::Learned { thread: self.current.thread, stream: id, op, number });
+        }
+    }
+
+    fn violate(&mut self, violation: Violation) {
+        self.push(Event::Violation(violation));
+    }
+
+    /// A handle names nothing any more.
+    #[cold]
+    fn stale(&mut self, handle: u64) -> Code {
+        let Current { thread, call, .. } = self.current;
+        self.violate(Violation::StaleHandle { thread, call, handle });
+        if self.profile.has(Quirk::StaleHandleCrashes) {
+            self.violate(Violation::ProcessAborts { call });
+        }
+        if self.profile.has(Quirk::StaleHandleIsLostContext) {
+            Code::CONTEXT_IS_DESTROYED
+        } else {
+            Code::INVALID_HANDLE
+        }
+    }
+
+    fn lenient(&self) -> bool {
+        self.profile.has(Quirk::AcceptsInSilence)
+    }
+}
+
+macro_rules! fresh_ids {
+    ($($function:ident $field:ident $id:ident;)*) => {
+        impl Engine {$(
+            fn $function(&mut self) -> $id {
+                let id = $id(self.next.$field);
+                self.next.$field += 1;
+                id
+            }
+        )*}
+    };
+}
+
+fresh_ids! {
+    fresh_op op OpId;
+    fresh_stream stream StreamId;
+    fresh_event event EventId;
+    fresh_allocation allocation AllocationId;
+    fresh_registration registration RegistrationId;
+    fresh_capture capture CaptureId;
+    fresh_graph graph GraphId;
+    fresh_executable executable ExecutableId;
+}
+
+// Handle values: far apart by kind, so that one is never taken for another, and no small numbers.
+const STREAMS: u64 = 0x51_0000_0000;
+const EVENTS: u64 = 0x52_0000_0000;
+const MODULES: u64 = 0x53_0000_0000;
+const FUNCTIONS: u64 = 0x54_0000_0000;
+const GRAPHS: u64 = 0x55_0000_0000;
+const EXECUTABLES: u64 = 0x56_0000_0000;
+
+fn handle_value(kind: u64, key: usize) -> u64 {
+    kind + (key as u64) * 64
+}
+
+fn handle_key(kind: u64, value: u64) -> Option<usize> {
+    let key = value.checked_sub(kind)? / 64;
+    (key < 0x400_0000).then_some(key as usize)
+}

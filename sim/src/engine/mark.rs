@@ -1,0 +1,211 @@
+//! Events of the driver: marks in streams. (The engine's own events, in `crate::event`, tell what happened.)
+//!
+//! | mark at | query | wait on a stream |
+//! |---|---|---|
+//! | nowhere: never recorded | complete | orders nothing |
+//! | a position of a stream | whether that is complete | after that position, taken at the call |
+//! | a node of a live capture | 907, and the capture breaks | joins the capture |
+//! | a node of a capture that is over | 1 | 1 |
+
+use tenure::driver::{Call, Progress, Timing};
+
+use super::stream::{Position, Work, progress};
+use super::{Answer, EVENTS, Engine, Then, Until, handle_key, handle_value};
+use crate::code::Code;
+use crate::event::{CaptureId, Event, EventHandle, EventId, HostThread, StreamHandle, Violation};
+use crate::profile::Quirk;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MarkPlace {
+    Nowhere,
+    Stream(Position),
+    Captured { key: u32, capture: CaptureId, node: u32 },
+}
+
+#[derive(Debug)]
+pub(super) struct Mark {
+    pub(super) id: EventId,
+    pub(super) place: MarkPlace,
+    timing: Timing,
+    completed_ns: Option<u64>,
+}
+
+impl Engine {
+    /// Makes an event.
+    ///
+    /// # Errors
+    /// As [`stream_create`](Self::stream_create).
+    pub fn event_create(&mut self, thread: HostThread, timing: Timing) -> Result<EventHandle, Code> {
+        self.plain(thread, Call::EventCreate, |engine| {
+            let id = engine.fresh_event();
+            let key = engine.marks.insert(Mark { id, place: MarkPlace::Nowhere, timing, completed_ns: None });
+            let handle = EventHandle(handle_value(EVENTS, key));
+            engine.push(Event::EventCreated { event: id, handle });
+            Ok(handle)
+        })
+    }
+
+    /// Gives an event back. What waits for it still does.
+    ///
+    /// # Errors
+    /// A stale handle.
+    pub fn event_destroy(&mut self, thread: HostThread, handle: EventHandle) -> Result<(), Code> {
+        self.plain(thread, Call::EventDestroy, |engine| {
+            let key = engine.resolve_event(handle)?;
+            let mark = engine.marks.remove(key as usize);
+            engine.push(Event::EventDestroyed { event: mark.id });
+            Ok(())
+        })
+    }
+
+    /// Moves the event to the end of the stream.
+    ///
+    /// # Errors
+    /// Stale handles; 901 on a broken capture.
+    pub fn event_record(
+        &mut self,
+        thread: HostThread,
+        handle: EventHandle,
+        stream: StreamHandle,
+    ) -> Result<Answer<()>, Code> {
+        self.waiting(thread, Call::EventRecord, |engine| {
+            let stream = engine.resolve(stream)?;
+            let key = engine.resolve_event(handle)?;
+            let event = engine.marks[key as usize].id;
+            engine.submit(stream, Work::Record { key, event })
+        })
+    }
+
+    /// Orders later work of the stream after the event's present position.
+    ///
+    /// # Errors
+    /// Stale handles; 1 for an event of a capture that is over; 901, 902, 905 as captures have it.
+    pub fn stream_wait_event(
+        &mut self,
+        thread: HostThread,
+        stream: StreamHandle,
+        event: EventHandle,
+    ) -> Result<Answer<()>, Code> {
+        self.waiting(thread, Call::StreamWaitEvent, |engine| {
+            let stream = engine.resolve(stream)?;
+            let key = engine.resolve_event(event)?;
+            let Mark { id: event, place, .. } = engine.marks[key as usize];
+            let captures = engine.streams[stream as usize].capture.is_some();
+            match place {
+                MarkPlace::Captured { key, capture, node } => {
+                    engine.wait_captured(stream, key, capture, node).map(Answer::Done)
+                }
+                MarkPlace::Nowhere if captures => Ok(Answer::Done(())),
+                MarkPlace::Nowhere => engine.submit(stream, Work::Wait { event, on: None }),
+                MarkPlace::Stream(_) if captures => engine.refuse_outside(stream).map(Answer::Done),
+                MarkPlace::Stream(on) => engine.submit(stream, Work::Wait { event, on: Some(on) }),
+            }
+        })
+    }
+
+    /// Whether the work before the event's last record has completed.
+    ///
+    /// # Errors
+    /// A stale handle; 907 for an event of a live capture, which breaks it; 1 for one of a capture that is over; 900 where a
+    /// capture forbids it.
+    pub fn event_query(&mut self, thread: HostThread, handle: EventHandle) -> Result<Progress, Code> {
+        let answer = self.plain(thread, Call::EventQuery, |engine| {
+            let place = engine.ask_event(handle, true)?;
+            let MarkPlace::Stream(position) = place else { return Ok(()) };
+            if !engine.is_complete(&position) {
+                return Err(Code::NOT_READY);
+            }
+            engine.push_learned(position);
+            Ok(())
+        });
+        progress(answer)
+    }
+
+    /// Waits for the work before the event's last record.
+    ///
+    /// # Errors
+    /// As [`event_query`](Self::event_query).
+    pub fn event_synchronize(&mut self, thread: HostThread, handle: EventHandle) -> Result<Answer<()>, Code> {
+        self.waiting(thread, Call::EventSynchronize, |engine| {
+            let place = engine.ask_event(handle, false)?;
+            let MarkPlace::Stream(position) = place else { return Ok(Answer::Done(())) };
+            Ok(engine.wait_for(Until::Position(position), Then::Nothing))
+        })
+    }
+
+    fn ask_event(&mut self, handle: EventHandle, is_query: bool) -> Result<MarkPlace, Code> {
+        let key = self.resolve_event(handle)?;
+        let Mark { id, place, .. } = self.marks[key as usize];
+        match place {
+            MarkPlace::Captured { key, capture, .. } => self.ask_captured(key, capture)?,
+            MarkPlace::Stream(position) => {
+                self.guard_event(&position, is_query)?;
+                if self.profile.has(Quirk::EventNeedsItsStream) && self.stream_is_gone(&position) {
+                    let call = self.current.call;
+                    self.violate(Violation::EventOutlivesStream { event: id, call });
+                }
+            }
+            MarkPlace::Nowhere => self.guard_unplaced_event(is_query)?,
+        }
+        Ok(place)
+    }
+
+    /// The device time between two completed events, in milliseconds.
+    ///
+    /// # Errors
+    /// Stale handles; 400 where one is not timed or was never recorded; 600 where one has not completed.
+    pub fn event_elapsed(&mut self, thread: HostThread, start: EventHandle, end: EventHandle) -> Result<f32, Code> {
+        self.plain(thread, Call::EventElapsed, |engine| {
+            let start = engine.completed_ns(start)?;
+            let end = engine.completed_ns(end)?;
+            Ok((end as f64 - start as f64) as f32 / 1e6)
+        })
+    }
+
+    fn completed_ns(&mut self, handle: EventHandle) -> Result<u64, Code> {
+        let key = self.resolve_event(handle)?;
+        let mark = &self.marks[key as usize];
+        match mark.place {
+            _ if mark.timing == Timing::Disabled => Err(Code::INVALID_HANDLE),
+            MarkPlace::Nowhere => Err(Code::INVALID_HANDLE),
+            MarkPlace::Captured { .. } => Err(Code::INVALID_VALUE),
+            MarkPlace::Stream(_) => mark.completed_ns.ok_or(Code::NOT_READY),
+        }
+    }
+
+    fn resolve_event(&mut self, handle: EventHandle) -> Result<u32, Code> {
+        match handle_key(EVENTS, handle.0) {
+            Some(key) if self.marks.contains(key) => Ok(key as u32),
+            _ => Err(self.stale(handle.0)),
+        }
+    }
+
+    /// The id of a live event, for lanes and tests.
+    pub fn event_id(&self, handle: EventHandle) -> Option<EventId> {
+        self.marks.get(handle_key(EVENTS, handle.0)?).map(|mark| mark.id)
+    }
+
+    /// At the call that records.
+    pub(super) fn move_mark(&mut self, key: u32, event: EventId, position: Position) {
+        if let Some(mark) = self.marks.get_mut(key as usize).filter(|mark| mark.id == event) {
+            mark.place = MarkPlace::Stream(position);
+            mark.completed_ns = None;
+        }
+    }
+
+    pub(super) fn move_mark_into_capture(&mut self, mark: u32, event: EventId, place: MarkPlace) {
+        if let Some(mark) = self.marks.get_mut(mark as usize).filter(|mark| mark.id == event) {
+            mark.place = place;
+        }
+    }
+
+    /// When the record runs on the device.
+    pub(super) fn complete_mark(&mut self, key: u32, event: EventId, op: crate::event::OpId) {
+        let now_ns = self.now_ns;
+        if let Some(mark) = self.marks.get_mut(key as usize).filter(|mark| mark.id == event)
+            && matches!(mark.place, MarkPlace::Stream(position) if position.op == op)
+        {
+            mark.completed_ns = Some(now_ns);
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! Device memory, and copies and fills.
+//!
+//! | call | host side | device side |
+//! |---|---|---|
+//! | `malloc` | at once | at once |
+//! | `free` | at once: a second free is refused | when the device is idle (waits) |
+//! | `malloc_async` | at once, in a slot that this stream freed last if there is one | when its operation runs |
+//! | `free_async` | at once | when its operation runs; the slot is the stream's own until then, everybody's after |
+//!
+//! So memory is handed out again as soon as is legal, and no later: a missing edge shows.
+
+use tenure::driver::{Call, DeviceAddress, Location};
+
+use super::stream::Work;
+use super::{Answer, Engine, Then, Until};
+use crate::code::Code;
+use crate::event::{AllocationId, CallName, Event, HostThread, MemoryOrder, StreamHandle, Violation};
+use crate::memory::{Named, Origin};
+use crate::profile::Quirk;
+
+impl Engine {
+    /// Allocates `bytes` of device memory. Guarded.
+    ///
+    /// # Errors
+    /// 1 for no bytes; 2 where there is not so much; 900 where a capture forbids it.
+    pub fn malloc(&mut self, thread: HostThread, bytes: u64) -> Result<DeviceAddress, Code> {
+        self.plain(thread, Call::Malloc, |engine| {
+            engine.guard()?;
+            let (slot, allocation, address) = engine.name_memory(bytes, Origin::Plain, None)?;
+            let order = MemoryOrder::Thread(thread);
+            engine.bring_up(slot, allocation, bytes, order);
+            Ok(address)
+        })
+    }
+
+    /// Gives device memory back once the device is idle. Guarded.
+    ///
+    /// # Errors
+    /// 1 for an address that is not allocated; 900 where a capture forbids it.
+    pub fn free(&mut self, thread: HostThread, address: DeviceAddress) -> Result<Answer<()>, Code> {
+        self.waiting(thread, Call::Free, |engine| {
+            engine.guard()?;
+            engine.free_plain(address)
+        })
+    }
+
+    fn free_plain(&mut self, address: DeviceAddress) -> Result<Answer<()>, Code> {
+        let (slot, named) = self.named_or_violation(address)?;
+        self.memory.unname(slot);
+        if named.origin == Origin::Ordered && self.profile.has(Quirk::FreeOfPoolMemoryDoesNotWait) {
+            self.free_now(slot);
+            return Ok(Answer::Done(()));
+        }
+        Ok(self.wait_for_device(Then::Free { slot }))
+    }
+
+    pub(super) fn free_now(&mut self, slot: u32) {
+        self.take_down(slot, MemoryOrder::Thread(self.current.thread));
+        if !self.memory.is_kept_for_graph(slot) {
+            self.memory.hand_back(slot);
+        }
+    }
+
+    /// Allocates `bytes` of device memory in the order of the stream, or as a node of its capture.
+    ///
+    /// # Errors
+    /// As [`malloc`](Self::malloc); a stale handle; what a submission may return.
+    pub fn malloc_async(
+        &mut self,
+        thread: HostThread,
+        stream: StreamHandle,
+        bytes: u64,
+    ) -> Result<Answer<DeviceAddress>, Code> {
+        self.waiting(thread, Call::MallocAsync, |engine| {
+            let stream = engine.resolve(stream)?;
+            if engine.streams[stream as usize].capture.is_some() {
+                return engine.record_allocation(stream, bytes).map(Answer::Done);
+            }
+            engine.guard_async_memory()?;
+            let reuse = engine.streams[stream as usize].pool.last().copied();
+            let (slot, allocation, address) =
+                engine.name_memory(bytes, Origin::Ordered, reuse.map(|(slot, _)| slot))?;
+            if reuse.is_some() {
+                engine.streams[stream as usize].pool.pop();
+            }
+            match engine.submit(stream, Work::Allocate { slot, allocation, bytes }) {
+                Ok(Answer::Done(())) => Ok(Answer::Done(address)),
+                Ok(Answer::Blocked(wait)) => Ok(Answer::Blocked(wait.map(address))),
+                Err(code) => {
+                    engine.memory.unname(slot);
+                    match reuse {
+                        Some(held) => engine.streams[stream as usize].pool.push(held),
+                        None => engine.memory.hand_back(slot),
+                    }
+                    Err(code)
+                }
+            }
+        })
+    }
+
+    /// Gives memory back in the order of the stream, or as a node of its capture.
+    ///
+    /// # Errors
+    /// 1 for an address that is not allocated, or in a capture one that does not belong to it; as
+    /// [`malloc_async`](Self::malloc_async) otherwise.
+    pub fn free_async(
+        &mut self,
+        thread: HostThread,
+        stream: StreamHandle,
+        address: DeviceAddress,
+    ) -> Result<Answer<()>, Code> {
+        self.waiting(thread, Call::FreeAsync, |engine| {
+            let stream = engine.resolve(stream)?;
+            if engine.streams[stream as usize].capture.is_some() {
+                return engine.record_free(stream, address).map(Answer::Done);
+            }
+            engine.guard_async_memory()?;
+            let (slot, named) = engine.named_or_violation(address)?;
+            if named.origin == Origin::Plain && engine.profile.has(Quirk::FreeAsyncOfPlainWaits) {
+                return engine.free_plain(address);
+            }
+            let answer = engine.submit(stream, Work::Free { slot, allocation: named.allocation })?;
+            engine.memory.unname(slot);
+            Ok(answer)
+        })
+    }
+
+    /// Names memory on the host's side.
+    pub(super) fn name_memory(
+        &mut self,
+        bytes: u64,
+        origin: Origin,
+        reuse: Option<u32>,
+    ) -> Result<(u32, AllocationId, DeviceAddress), Code> {
+        if bytes == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let allocation = self.fresh_allocation();
+        let named = Named { allocation, bytes, origin };
+        let (slot, address) = self.memory.name(named, reuse).ok_or(Code::MEMORY_ALLOCATION)?;
+        Ok((slot, allocation, address))
+    }
+
+    pub(super) fn named_or_violation(&mut self, address: DeviceAddress) -> Result<(u32, Named), Code> {
+        self.memory.named(address).ok_or_else(|| {
+            let thread = self.current.thread;
+            self.violate(Violation::BadFree { thread, address: address.0 });
+            Code::INVALID_VALUE
+        })
+    }
+
+    pub(super) fn bring_up(&mut self, slot: u32, allocation: AllocationId, bytes: u64, order: MemoryOrder) {
+        self.memory.bring_up(slot, allocation, bytes);
+        let address = self.memory.address(slot);
+        self.push(Event::Allocated { allocation, address, bytes, order });
+    }
+
+    pub(super) fn take_down(&mut self, slot: u32, order: MemoryOrder) {
+        if let Some(allocation) = self.memory.take_down(slot) {
+            self.push(Event::Freed { allocation, order });
+        }
+    }
+
+    /// When a free is on its stream: that stream may have the slot again at once.
+    pub(super) fn note_enqueued_free(&mut self, stream: u32, slot: u32, allocation: AllocationId) {
+        if !self.memory.is_kept_for_graph(slot) {
+            self.streams[stream as usize].pool.push((slot, allocation));
+        }
+    }
+
+    /// When a free has run: the slot is everybody's, unless its stream has taken it again meanwhile.
+    pub(super) fn release_slot_after_free(&mut self, stream: u32, slot: u32, allocation: AllocationId) {
+        let pool = &mut self.streams[stream as usize].pool;
+        if let Some(at) = pool.iter().position(|held| *held == (slot, allocation)) {
+            pool.remove(at);
+            self.memory.hand_back(slot);
+        }
+    }
+
+    // --- copies and fills
+
+    /// Copies `bytes` in the order of the stream. Host memory is read and written when the copy finishes.
+    ///
+    /// # Errors
+    /// A stale handle; what a submission may return.
+    pub fn copy(
+        &mut self,
+        thread: HostThread,
+        stream: StreamHandle,
+        to: Location,
+        from: Location,
+        bytes: u64,
+    ) -> Result<Answer<()>, Code> {
+        self.waiting(thread, Call::Copy, |engine| {
+            let stream = engine.resolve(stream)?;
+            engine.submit(stream, Work::Copy { to, from, bytes })
+        })
+    }
+
+    /// Sets `bytes` bytes to `value` in the order of the stream.
+    ///
+    /// # Errors
+    /// A stale handle; what a submission may return.
+    pub fn fill(
+        &mut self,
+        thread: HostThread,
+        stream: StreamHandle,
+        at: DeviceAddress,
+        value: u8,
+        bytes: u64,
+    ) -> Result<Answer<()>, Code> {
+        self.waiting(thread, Call::Fill, |engine| {
+            let stream = engine.resolve(stream)?;
+            engine.submit(stream, Work::Fill { at, value, bytes })
+        })
+    }
+
+    /// Copies on the legacy stream and waits.
+    ///
+    /// # Errors
+    /// 906 where a capture forbids it.
+    pub fn copy_and_wait(
+        &mut self,
+        thread: HostThread,
+        to: Location,
+        from: Location,
+        bytes: u64,
+    ) -> Result<Answer<()>, Code> {
+        self.waiting(thread, CallName::CopyAndWait, |engine| engine.run_and_wait(Work::Copy { to, from, bytes }))
+    }
+
+    /// Sets bytes on the legacy stream and waits.
+    ///
+    /// # Errors
+    /// 906 where a capture forbids it.
+    pub fn fill_and_wait(
+        &mut self,
+        thread: HostThread,
+        at: DeviceAddress,
+        value: u8,
+        bytes: u64,
+    ) -> Result<Answer<()>, Code> {
+        self.waiting(thread, CallName::FillAndWait, |engine| engine.run_and_wait(Work::Fill { at, value, bytes }))
+    }
+
+    fn run_and_wait(&mut self, work: Work) -> Result<Answer<()>, Code> {
+        self.guard_synchronous_copy()?;
+        let legacy = self.resolve(StreamHandle::LEGACY)?;
+        self.enqueue(legacy, work);
+        let position = self.end_of(legacy);
+        Ok(self.wait_for(Until::Position(position), Then::Nothing))
+    }
+}

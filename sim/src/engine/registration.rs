@@ -1,0 +1,279 @@
+//! Page-locked host memory: registered, or allocated by the driver.
+//!
+//! | call on a range | nothing there | overlaps a live one | base of a live one | inside a live one |
+//! |---|---|---|---|---|
+//! | register | 0 | 712 | 712 | 712 |
+//! | unregister | 713 | | 0, after the whole device is idle | 1 |
+//!
+//! Ranges count in bytes, not pages. No size and no address give 1, memory that the process cannot use gives 1, memory that
+//! it can only read gives 1 unless the device shall only read. The table does not look at what is mapped later: memory that
+//! was unmapped while registered still counts.
+//!
+//! The device sees each registration at an address of its own, never at the host's.
+
+use tenure::driver::{Call, DeviceAddress, HostAccess, HostPointer};
+
+use super::{Answer, Engine, Then};
+use crate::code::Code;
+use crate::event::{BadAccess, Event, HostThread, PinKind, RegistrationId, Violation};
+use crate::host_memory::{PinnedBlock, Protection};
+use crate::memory::alias;
+use crate::profile::Quirk;
+
+#[derive(Debug)]
+pub(super) struct Registration {
+    pub(super) id: RegistrationId,
+    /// Where it begins, with the right to reach all of it.
+    pointer: HostPointer,
+    base: usize,
+    bytes: usize,
+    read_only: bool,
+    kind: PinKind,
+    /// Its owner gave the memory back to the system although it is registered (P4).
+    gone: bool,
+    /// The memory itself, where the driver allocated it; freed with this value.
+    _block: Option<PinnedBlock>,
+}
+
+impl Registration {
+    fn end(&self) -> usize {
+        self.base + self.bytes
+    }
+}
+
+impl Engine {
+    /// Allocates `bytes` of page-locked host memory, zeroed. Guarded.
+    ///
+    /// # Errors
+    /// 1 for no bytes; 2 where the system has no more; 900 where a capture forbids it.
+    pub fn host_alloc(&mut self, thread: HostThread, bytes: usize) -> Result<HostPointer, Code> {
+        self.plain(thread, Call::HostAlloc, |engine| {
+            engine.guard()?;
+            if bytes == 0 {
+                return Err(Code::INVALID_VALUE);
+            }
+            let block = PinnedBlock::new(bytes).ok_or(Code::MEMORY_ALLOCATION)?;
+            let pointer = block.pointer();
+            engine.pin(pointer, bytes, false, Some(block));
+            Ok(pointer)
+        })
+    }
+
+    /// Gives memory of [`host_alloc`](Self::host_alloc) back once the device is idle. Guarded.
+    ///
+    /// # Errors
+    /// 1 for anything else; 900 where a capture forbids it.
+    pub fn host_free(&mut self, thread: HostThread, pointer: HostPointer) -> Result<Answer<()>, Code> {
+        self.waiting(thread, Call::HostFree, |engine| {
+            engine.guard()?;
+            let address = pointer.address();
+            match engine.pin_with_base(address) {
+                Some(slot) if engine.pins[slot as usize].kind == PinKind::Allocated => {
+                    Ok(engine.wait_for_device(Then::ReleasePin { slot }))
+                }
+                _ => {
+                    engine.violate(Violation::BadFree { thread, address: address as u64 });
+                    Err(Code::INVALID_VALUE)
+                }
+            }
+        })
+    }
+
+    /// Registers `bytes` at `base`. Guarded.
+    ///
+    /// # Errors
+    /// See the module's table; 900 where a capture forbids it.
+    pub fn host_register(
+        &mut self,
+        thread: HostThread,
+        base: Option<HostPointer>,
+        bytes: usize,
+        access: HostAccess,
+    ) -> Result<(), Code> {
+        self.plain(thread, Call::HostRegister, |engine| {
+            engine.guard()?;
+            let pointer = base.ok_or(Code::INVALID_VALUE)?;
+            let base = pointer.address();
+            let end = base.checked_add(bytes).filter(|_| bytes > 0).ok_or(Code::INVALID_VALUE)?;
+            if engine.overlaps_a_pin(base, end) {
+                if !engine.profile.has(Quirk::OverlapAccepted) {
+                    return Err(Code::ALREADY_REGISTERED);
+                }
+                if engine.pin_with_base(base).is_some() {
+                    return Ok(());
+                }
+            }
+            let read_only = access == HostAccess::Read;
+            match engine.map.protection(base..end) {
+                Protection::None => return Err(Code::INVALID_VALUE),
+                Protection::Read if !read_only => return Err(Code::INVALID_VALUE),
+                Protection::Read | Protection::ReadWrite => {}
+            }
+            engine.pin(pointer, bytes, read_only, None);
+            Ok(())
+        })
+    }
+
+    /// Undoes the registration whose base this is, once the device is idle. Guarded.
+    ///
+    /// # Errors
+    /// See the module's table; 900 where a capture forbids it.
+    pub fn host_unregister(&mut self, thread: HostThread, base: Option<HostPointer>) -> Result<Answer<()>, Code> {
+        self.waiting(thread, Call::HostUnregister, |engine| {
+            engine.guard()?;
+            let base = base.ok_or(Code::INVALID_VALUE)?.address();
+            if let Some(slot) = engine.pin_with_base(base) {
+                return match engine.pins[slot as usize].kind {
+                    PinKind::Registered => Ok(engine.wait_for_device(Then::ReleasePin { slot })),
+                    PinKind::Allocated => Err(Code::INVALID_VALUE),
+                };
+            }
+            if engine.pin_at(base).is_none() {
+                return Err(Code::NOT_REGISTERED);
+            }
+            if engine.profile.has(Quirk::InteriorUnregisterAborts) {
+                let call = Call::HostUnregister.into();
+                engine.violate(Violation::ProcessAborts { call });
+            }
+            Err(Code::INVALID_VALUE)
+        })
+    }
+
+    /// The device's address of a registered byte.
+    ///
+    /// # Errors
+    /// 1 for memory that is not registered.
+    pub fn host_device_address(&mut self, thread: HostThread, pointer: HostPointer) -> Result<DeviceAddress, Code> {
+        self.plain(thread, Call::HostDeviceAddress, |engine| {
+            let address = pointer.address();
+            let slot = engine.pin_at(address).ok_or(Code::INVALID_VALUE)?;
+            let base = engine.pins[slot as usize].base;
+            Ok(alias(slot, base).offset((address - base) as u64))
+        })
+    }
+
+    /// Whether the byte is registered, or page-locked by the driver's own allocation.
+    ///
+    /// # Errors
+    /// 1 for other memory where a driver has it so.
+    pub fn host_is_registered(&mut self, thread: HostThread, pointer: HostPointer) -> Result<bool, Code> {
+        self.plain(thread, Call::HostIsRegistered, |engine| {
+            let found = engine.pin_at(pointer.address()).is_some();
+            if !found && engine.profile.has(Quirk::PlainMemoryHasNoAttributes) {
+                return Err(Code::INVALID_VALUE);
+            }
+            Ok(found)
+        })
+    }
+
+    // --- the table
+
+    fn pin(&mut self, pointer: HostPointer, bytes: usize, read_only: bool, block: Option<PinnedBlock>) {
+        let base = pointer.address();
+        let id = self.fresh_registration();
+        let kind = if block.is_some() { PinKind::Allocated } else { PinKind::Registered };
+        let pin = Registration { id, pointer, base, bytes, read_only, kind, gone: false, _block: block };
+        let slot = self.pins.insert(pin) as u32;
+        self.pins_by_base.insert(base, slot);
+        self.pins_longest = self.pins_longest.max(bytes);
+        let thread = self.current.thread;
+        self.push(Event::Registered {
+            registration: id,
+            base: base as u64,
+            bytes: bytes as u64,
+            alias: alias(slot, base),
+            kind,
+            thread,
+        });
+    }
+
+    pub(super) fn release_pin(&mut self, slot: u32) {
+        // Two unregisters of one range may wait at once: the second finds it gone.
+        let Some(pin) = self.pins.try_remove(slot as usize) else { return };
+        self.pins_by_base.remove(&pin.base);
+        if self.pins.is_empty() {
+            self.pins_longest = 0;
+        }
+        let thread = self.current.thread;
+        self.push(Event::Unregistered { registration: pin.id, thread });
+    }
+
+    fn pin_with_base(&self, base: usize) -> Option<u32> {
+        self.pins_by_base.get(&base).copied()
+    }
+
+    /// The registration that holds the byte.
+    fn pin_at(&self, address: usize) -> Option<u32> {
+        self.pins_over(address, address + 1).next()
+    }
+
+    fn overlaps_a_pin(&self, start: usize, end: usize) -> bool {
+        self.pins_over(start, end).next().is_some()
+    }
+
+    /// Registrations that overlap `start..end`, last base first. Without overlaps among themselves only the last one that
+    /// begins before `start` can reach into the range; with them, none that begins more than the longest before it.
+    fn pins_over(&self, start: usize, end: usize) -> impl Iterator<Item = u32> + '_ {
+        let from = start.saturating_sub(self.pins_longest);
+        let candidates = self.pins_by_base.range(from..end).rev().map(|(_, slot)| *slot);
+        candidates.filter(move |slot| self.pins[*slot as usize].end() > start)
+    }
+
+    pub(super) fn note_host_memory_gone(&mut self, start: u64, bytes: u64) {
+        let (start, end) = (start as usize, start.saturating_add(bytes) as usize);
+        let slots: Vec<u32> = self.pins_over(start, end).collect();
+        for slot in slots {
+            self.pins[slot as usize].gone = true;
+        }
+    }
+
+    // --- accesses by the device
+
+    /// Host memory behind an alias.
+    pub(super) fn behind_alias(
+        &self,
+        slot: u32,
+        offset: u64,
+        bytes: u64,
+        writes: bool,
+    ) -> Result<(HostPointer, RegistrationId), BadAccess> {
+        let pin = self.pins.get(slot as usize).ok_or(BadAccess::Unregistered)?;
+        let offset = (offset as usize).checked_sub(pin.base & 0xfff).ok_or(BadAccess::Wild)?;
+        if offset.checked_add(bytes as usize).is_none_or(|end| end > pin.bytes) {
+            return Err(BadAccess::OutOfRange);
+        }
+        pin.usable(writes)?;
+        Ok((pin.pointer.offset(offset), pin.id))
+    }
+
+    /// The registration that covers all of a host range, if one does.
+    pub(super) fn covering(
+        &self,
+        pointer: HostPointer,
+        bytes: u64,
+        writes: bool,
+    ) -> Result<Option<RegistrationId>, BadAccess> {
+        let (start, end) = (pointer.address(), pointer.address().saturating_add(bytes as usize));
+        for slot in self.pins_over(start, end) {
+            let pin = &self.pins[slot as usize];
+            if pin.gone {
+                return Err(BadAccess::HostMemoryGone);
+            }
+            if pin.base <= start && end <= pin.end() {
+                pin.usable(writes)?;
+                return Ok(Some(pin.id));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Registration {
+    fn usable(&self, writes: bool) -> Result<(), BadAccess> {
+        match (self.gone, self.read_only && writes) {
+            (true, _) => Err(BadAccess::HostMemoryGone),
+            (_, true) => Err(BadAccess::ReadOnly),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,398 @@
+//! Streams: queues of operations, their handles, and the calls that ask and wait.
+//!
+//! A stream's handle and its queue end apart: a destroyed stream runs what it holds, while its handle is handed out again
+//! at once. Whoever still names the old stream does so by [`Position`], which says "complete" once the queue is gone.
+
+use std::collections::VecDeque;
+
+use tenure::driver::{Argument, Call, DeviceAddress, HostFunction, LaunchConfig, Location, Priority, Progress};
+
+use super::graph::{GraphRun, Launch};
+use super::{Answer, Engine, STREAMS, Then, Until, Wait, handle_key, handle_value};
+use crate::code::Code;
+use crate::event::{
+    AllocationId, CallName, Event, EventId, HostThread, KernelId, OpId, StreamHandle, StreamId, WorkKind,
+};
+use crate::profile::Quirk;
+
+/// The end of a stream at some moment: all its operations up to `number`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Position {
+    pub(super) stream: u32,
+    pub(super) id: StreamId,
+    pub(super) number: u64,
+    pub(super) op: OpId,
+}
+
+/// What an operation or a node does.
+#[derive(Clone)]
+pub(super) enum Work {
+    Kernel { kernel: KernelId, config: LaunchConfig, arguments: Vec<Argument> },
+    Copy { to: Location, from: Location, bytes: u64 },
+    Fill { at: DeviceAddress, value: u8, bytes: u64 },
+    Allocate { slot: u32, allocation: AllocationId, bytes: u64 },
+    Free { slot: u32, allocation: AllocationId },
+    Record { key: u32, event: EventId },
+    Wait { event: EventId, on: Option<Position> },
+    HostFunction(HostFunction),
+    Graph(Box<Launch>),
+}
+
+impl Work {
+    pub(super) fn kind(&self) -> WorkKind {
+        match self {
+            Self::Kernel { kernel, .. } => WorkKind::Kernel(*kernel),
+            Self::Copy { bytes, .. } => WorkKind::Copy(*bytes),
+            Self::Fill { bytes, .. } => WorkKind::Fill(*bytes),
+            Self::Allocate { allocation, .. } => WorkKind::Allocate(*allocation),
+            Self::Free { allocation, .. } => WorkKind::Free(*allocation),
+            Self::Record { event, .. } => WorkKind::Record(*event),
+            Self::Wait { event, .. } => WorkKind::Wait(*event),
+            Self::HostFunction(_) => WorkKind::HostFunction,
+            Self::Graph(launch) => WorkKind::Graph(launch.executable),
+        }
+    }
+}
+
+impl std::fmt::Debug for Work {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.kind().fmt(f)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Queued {
+    pub(super) op: OpId,
+    pub(super) work: Work,
+    /// Order besides the stream's own: the legacy stream's, and between launches of one executable.
+    pub(super) after: Vec<Position>,
+}
+
+/// What the operation at the head does.
+#[derive(Debug)]
+pub(super) enum Head {
+    Waiting,
+    Running,
+    InFunction,
+    Graph(Box<GraphRun>),
+    Hung,
+}
+
+#[derive(Debug)]
+pub(super) struct Stream {
+    pub(super) id: StreamId,
+    pub(super) queue: VecDeque<Queued>,
+    pub(super) head: Head,
+    pub(super) submitted: u64,
+    pub(super) completed: u64,
+    pub(super) last: OpId,
+    pub(super) blocking: bool,
+    pub(super) destroyed: bool,
+    pub(super) capture: Option<u32>,
+    pub(super) tail: Option<u32>,
+    /// Its last capture ended broken and left it so.
+    pub(super) broken: bool,
+    /// Slots freed on this stream by operations that have not run: it may have them again at once.
+    pub(super) pool: Vec<(u32, AllocationId)>,
+}
+
+impl Stream {
+    fn new(id: StreamId, blocking: bool) -> Self {
+        Self {
+            id,
+            queue: VecDeque::new(),
+            head: Head::Waiting,
+            submitted: 0,
+            completed: 0,
+            last: OpId(0),
+            blocking,
+            destroyed: false,
+            capture: None,
+            tail: None,
+            broken: false,
+            pool: Vec::new(),
+        }
+    }
+
+    pub(super) fn pending(&self) -> usize {
+        self.queue.len()
+    }
+}
+
+const LEGACY: u32 = 0;
+
+impl Engine {
+    pub(super) fn add_legacy_stream(&mut self) {
+        let id = self.fresh_stream();
+        let stream = self.streams.insert(Stream::new(id, true)) as u32;
+        self.stream_handles.insert(stream);
+    }
+
+    /// Makes a stream that does not synchronize with the legacy one.
+    ///
+    /// # Errors
+    /// Faults; the device is lost; called inside a host function. The same holds for every call.
+    pub fn stream_create(&mut self, thread: HostThread, priority: Priority) -> Result<StreamHandle, Code> {
+        self.stream_create_with(thread, priority, false)
+    }
+
+    /// Makes a stream. A `blocking` one waits for the legacy stream and the legacy stream for it.
+    ///
+    /// # Errors
+    /// As [`stream_create`](Self::stream_create).
+    pub fn stream_create_with(
+        &mut self,
+        thread: HostThread,
+        priority: Priority,
+        blocking: bool,
+    ) -> Result<StreamHandle, Code> {
+        self.plain(thread, Call::StreamCreate, |engine| {
+            let id = engine.fresh_stream();
+            let stream = engine.streams.insert(Stream::new(id, blocking)) as u32;
+            engine.blocking_streams += u32::from(blocking);
+            let handle = StreamHandle(handle_value(STREAMS, engine.stream_handles.insert(stream)));
+            engine.current.stream = Some(id);
+            engine.push(Event::StreamCreated { stream: id, handle, priority, thread });
+            Ok(handle)
+        })
+    }
+
+    /// Gives a stream back. What it holds still runs. A capture that it began ends without a graph; one that it had joined
+    /// is broken.
+    ///
+    /// # Errors
+    /// 400 for the legacy stream; a stale handle.
+    pub fn stream_destroy(&mut self, thread: HostThread, handle: StreamHandle) -> Result<Answer<()>, Code> {
+        self.waiting(thread, Call::StreamDestroy, |engine| {
+            if handle == StreamHandle::LEGACY {
+                return Err(Code::INVALID_HANDLE);
+            }
+            let stream = engine.resolve(handle)?;
+            let position = engine.end_of(stream);
+            if engine.profile.has(Quirk::StreamDestroyWaits) && !engine.is_complete(&position) {
+                return Ok(engine.block(Until::Position(position), Then::DestroyStream { handle }));
+            }
+            engine.destroy_stream_now(handle).map(Answer::Done)
+        })
+    }
+
+    pub(super) fn destroy_stream_now(&mut self, handle: StreamHandle) -> Result<(), Code> {
+        let stream = self.resolve(handle)?;
+        if let Some(key) = handle_key(STREAMS, handle.0) {
+            self.stream_handles.remove(key);
+        }
+        self.leave_capture_at_destroy(stream);
+        let thread = self.current.thread;
+        let held = &mut self.streams[stream as usize];
+        held.destroyed = true;
+        let (id, pending) = (held.id, held.queue.len() as u64);
+        self.blocking_streams -= u32::from(held.blocking);
+        self.push(Event::StreamDestroyed { stream: id, thread, pending });
+        self.remove_if_gone(stream);
+        Ok(())
+    }
+
+    pub(super) fn remove_if_gone(&mut self, stream: u32) {
+        let held = &self.streams[stream as usize];
+        if held.destroyed && held.queue.is_empty() {
+            let Stream { id, pool, .. } = self.streams.remove(stream as usize);
+            pool.into_iter().for_each(|(slot, _)| self.memory.hand_back(slot));
+            self.push(Event::StreamGone { stream: id });
+        }
+    }
+
+    /// Whether all that the stream holds has completed.
+    ///
+    /// # Errors
+    /// A stale handle; 900 where a capture forbids it; 901 on a broken one.
+    pub fn stream_query(&mut self, thread: HostThread, handle: StreamHandle) -> Result<Progress, Code> {
+        let answer = self.plain(thread, Call::StreamQuery, |engine| {
+            let stream = engine.resolve(handle)?;
+            engine.guard_asking(stream, handle)?;
+            let position = engine.end_of(stream);
+            if !engine.is_complete(&position) && engine.streams[stream as usize].capture.is_none() {
+                return Err(Code::NOT_READY);
+            }
+            engine.push_learned(position);
+            Ok(())
+        });
+        progress(answer)
+    }
+
+    /// Waits for all that the stream holds.
+    ///
+    /// # Errors
+    /// As [`stream_query`](Self::stream_query).
+    pub fn stream_synchronize(&mut self, thread: HostThread, handle: StreamHandle) -> Result<Answer<()>, Code> {
+        self.waiting(thread, Call::StreamSynchronize, |engine| {
+            let stream = engine.resolve(handle)?;
+            engine.guard_asking(stream, handle)?;
+            let position = engine.end_of(stream);
+            Ok(engine.wait_for(Until::Position(position), Then::Nothing))
+        })
+    }
+
+    /// Waits for all that the device holds.
+    ///
+    /// # Errors
+    /// 900 where anybody captures, in any mode; all captures are broken by it.
+    pub fn device_synchronize(&mut self, thread: HostThread) -> Result<Answer<()>, Code> {
+        self.waiting(thread, CallName::DeviceSynchronize, |engine| {
+            engine.guard_device_wait()?;
+            Ok(engine.wait_for_device(Then::Nothing))
+        })
+    }
+
+    // --- submitting
+
+    /// Puts work on a stream, or into the capture that it belongs to, or waits for room.
+    pub(super) fn submit(&mut self, stream: u32, work: Work) -> Result<Answer<()>, Code> {
+        let held = &self.streams[stream as usize];
+        if held.capture.is_some() || held.broken {
+            return self.record(stream, work).map(Answer::Done);
+        }
+        if stream == LEGACY {
+            self.guard_legacy()?;
+        }
+        let held = &self.streams[stream as usize];
+        if held.queue.len() >= self.profile.queue_depth {
+            let id = held.id;
+            return Ok(self.block(Until::Room { stream, id }, Then::Submit { stream, work }));
+        }
+        self.enqueue(stream, work);
+        Ok(Answer::Done(()))
+    }
+
+    pub(super) fn enqueue(&mut self, stream: u32, mut work: Work) {
+        let op = self.fresh_op();
+        let mut after = self.legacy_order(stream);
+        if let Work::Graph(launch) = &mut work {
+            let nodes = launch.data.nodes.len() as u64;
+            launch.first = OpId(self.next.op);
+            self.next.op += nodes;
+            after.extend(self.replay_order(launch));
+        }
+        let held = &mut self.streams[stream as usize];
+        held.submitted += 1;
+        held.last = op;
+        let (id, number) = (held.id, held.submitted);
+        self.push(Event::Submitted { op, stream: id, number, thread: self.current.thread, work: work.kind() });
+        for earlier in &after {
+            self.push(Event::Ordered { op, after: earlier.op });
+        }
+        self.note_submission(Position { stream, id, number, op }, &work);
+        let held = &mut self.streams[stream as usize];
+        let was_idle = held.queue.is_empty();
+        held.queue.push_back(Queued { op, work, after });
+        if was_idle && let Err(at) = self.busy.binary_search(&stream) {
+            self.busy.insert(at, stream);
+        }
+    }
+
+    fn note_submission(&mut self, position: Position, work: &Work) {
+        let op = position.op;
+        match work {
+            Work::Record { key, event } => {
+                self.move_mark(*key, *event, position);
+                self.push(Event::Recorded { event: *event, op });
+            }
+            Work::Wait { event, on } => {
+                self.push(Event::Waited { op, event: *event, after: on.map(|position| position.op) });
+            }
+            Work::Free { slot, allocation } => self.note_enqueued_free(position.stream, *slot, *allocation),
+            Work::Graph(launch) => self.note_launch(position, launch),
+            _ => {}
+        }
+    }
+
+    /// What the legacy stream's rule adds: nothing at all unless somebody made a blocking stream.
+    fn legacy_order(&self, stream: u32) -> Vec<Position> {
+        if self.blocking_streams == 0 || !self.streams[stream as usize].blocking {
+            return Vec::new();
+        }
+        let others = self.busy.iter().copied().filter(|other| *other != stream);
+        others
+            .filter(|other| self.streams[*other as usize].blocking && (stream == LEGACY || *other == LEGACY))
+            .map(|other| self.end_of(other))
+            .collect()
+    }
+
+    // --- positions and waits
+
+    pub(super) fn resolve(&mut self, handle: StreamHandle) -> Result<u32, Code> {
+        let found = if handle == StreamHandle::LEGACY {
+            Some(LEGACY)
+        } else {
+            handle_key(STREAMS, handle.0).and_then(|key| self.stream_handles.get(key).copied())
+        };
+        match found {
+            Some(stream) => {
+                self.current.stream = Some(self.streams[stream as usize].id);
+                Ok(stream)
+            }
+            None => Err(self.stale(handle.0)),
+        }
+    }
+
+    /// The id of a live stream, for lanes and tests.
+    pub fn stream_id(&self, handle: StreamHandle) -> Option<StreamId> {
+        if handle == StreamHandle::LEGACY {
+            return Some(self.streams[LEGACY as usize].id);
+        }
+        let stream = self.stream_handles.get(handle_key(STREAMS, handle.0)?)?;
+        Some(self.streams[*stream as usize].id)
+    }
+
+    pub(super) fn end_of(&self, stream: u32) -> Position {
+        let held = &self.streams[stream as usize];
+        Position { stream, id: held.id, number: held.submitted, op: held.last }
+    }
+
+    /// A stream that is gone has run all that it held.
+    #[inline]
+    pub(super) fn is_complete(&self, position: &Position) -> bool {
+        match self.streams.get(position.stream as usize) {
+            Some(held) if held.id == position.id => held.completed >= position.number,
+            _ => true,
+        }
+    }
+
+    pub(super) fn stream_is_gone(&self, position: &Position) -> bool {
+        self.streams.get(position.stream as usize).is_none_or(|held| held.id != position.id || held.destroyed)
+    }
+
+    pub(super) fn has_room(&self, stream: u32, id: StreamId) -> bool {
+        self.streams
+            .get(stream as usize)
+            .is_none_or(|held| held.id != id || held.queue.len() < self.profile.queue_depth)
+    }
+
+    pub(super) fn block<T: Default>(&self, until: Until, then: Then) -> Answer<T> {
+        Answer::Blocked(Wait { current: self.current, until, then, value: T::default() })
+    }
+
+    pub(super) fn wait_for(&mut self, until: Until, then: Then) -> Answer<()> {
+        let wait = Wait { current: self.current, until, then, value: () };
+        if !self.is_over(&wait) {
+            return Answer::Blocked(wait);
+        }
+        self.learn(&wait.until);
+        // A call that had nothing to wait for does at once what it would have done then; none of that can fail.
+        let _ = self.conclude(wait.then);
+        Answer::Done(())
+    }
+
+    /// Waits for all that the device holds now.
+    pub(super) fn wait_for_device(&mut self, then: Then) -> Answer<()> {
+        let positions = self.busy.iter().map(|stream| self.end_of(*stream)).collect();
+        self.wait_for(Until::Positions(positions), then)
+    }
+}
+
+pub(super) fn progress(answer: Result<(), Code>) -> Result<Progress, Code> {
+    match answer {
+        Ok(()) => Ok(Progress::Complete),
+        Err(Code::NOT_READY) => Ok(Progress::Pending),
+        Err(code) => Err(code),
+    }
+}

@@ -1,0 +1,210 @@
+//! The host's memory as the simulated device sees it: the only file that touches real memory through addresses.
+//!
+//! Everything goes by copying in and out, so that no reference into the user's memory ever exists. Whether an access may
+//! happen at all is decided before it comes here (registration, range, [`HostMap`]); that the memory is mapped and stays so
+//! is promised by whoever submitted the work: the `# Safety` sections of the core's driver trait say it.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::fmt;
+use std::ops::Range;
+use std::ptr::NonNull;
+
+use tenure::driver::HostPointer;
+
+const PAGE: usize = 4096;
+
+/// Copies from host memory.
+pub fn read(from: HostPointer, to: &mut [u8]) {
+    // SAFETY: P4. The engine calls this only for ranges that a submission named, whose owner keeps them mapped until it
+    // has completed; `to` is ours, so that the two cannot overlap.
+    unsafe { std::ptr::copy_nonoverlapping(from.0.as_ptr(), to.as_mut_ptr(), to.len()) }
+}
+
+/// Copies to host memory.
+pub fn write(to: HostPointer, from: &[u8]) {
+    // SAFETY: P4. As for `read`: the range is mapped and, by the map's word at registration, writable.
+    unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.0.as_ptr(), from.len()) }
+}
+
+/// Sets host memory to one value.
+pub fn fill(at: HostPointer, value: u8, bytes: usize) {
+    // SAFETY: P4. As for `write`.
+    unsafe { std::ptr::write_bytes(at.0.as_ptr(), value, bytes) }
+}
+
+/// Copies within host memory, where the ranges may overlap.
+pub fn copy(from: HostPointer, to: HostPointer, bytes: usize) {
+    // SAFETY: P4. As for `read` and `write`; `copy` allows overlap.
+    unsafe { std::ptr::copy(from.0.as_ptr(), to.0.as_ptr(), bytes) }
+}
+
+/// Host memory that the engine allocated for [`host_alloc`](tenure::driver::Driver::host_alloc); freed when dropped.
+pub struct PinnedBlock {
+    pointer: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: P4. The block is owned by whoever holds this value, and reached only through it or through copies of its address
+// whose use the driver trait's contract bounds.
+unsafe impl Send for PinnedBlock {}
+
+impl PinnedBlock {
+    /// `bytes` zero bytes, aligned to a page. `None` where the system has no more, or for no bytes.
+    pub fn new(bytes: usize) -> Option<Self> {
+        let layout = Layout::from_size_align(bytes, PAGE).ok().filter(|layout| layout.size() > 0)?;
+        // SAFETY: P4. The layout's size is above zero.
+        let pointer = unsafe { alloc_zeroed(layout) };
+        Some(Self { pointer: NonNull::new(pointer)?, layout })
+    }
+
+    /// Where it lies.
+    pub fn pointer(&self) -> HostPointer {
+        HostPointer(self.pointer)
+    }
+}
+
+impl Drop for PinnedBlock {
+    fn drop(&mut self) {
+        // SAFETY: P4. `pointer` came from `alloc_zeroed` with this layout and is freed here only.
+        unsafe { dealloc(self.pointer.as_ptr(), self.layout) }
+    }
+}
+
+impl fmt::Debug for PinnedBlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PinnedBlock({:?}, {} bytes)", self.pointer, self.layout.size())
+    }
+}
+
+/// What the process may do with a range of its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Protection {
+    /// Nothing, for a part of it at least.
+    None,
+    /// Read all of it.
+    Read,
+    /// Read and write all of it.
+    ReadWrite,
+}
+
+/// Tells what is mapped: asked when memory is registered.
+pub trait HostMap: Send {
+    /// The least that the process may do with any byte of the range.
+    fn protection(&mut self, range: Range<usize>) -> Protection;
+}
+
+/// Takes all memory for mapped and writable.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TrustedMap;
+
+impl HostMap for TrustedMap {
+    fn protection(&mut self, _: Range<usize>) -> Protection {
+        Protection::ReadWrite
+    }
+}
+
+/// A map made by hand, for tests.
+#[derive(Clone, Debug, Default)]
+pub struct ListedMap {
+    /// Ranges with what may be done with them, sorted and apart. All else is not mapped.
+    pub ranges: Vec<(Range<usize>, Protection)>,
+}
+
+impl HostMap for ListedMap {
+    fn protection(&mut self, range: Range<usize>) -> Protection {
+        least(&self.ranges, range)
+    }
+}
+
+/// The process's own map, read from the system when a range is not known to be writable. Where the system has no such
+/// map, everything counts as writable.
+#[derive(Clone, Debug, Default)]
+pub struct ProcessMap {
+    known: Vec<(Range<usize>, Protection)>,
+}
+
+impl HostMap for ProcessMap {
+    fn protection(&mut self, range: Range<usize>) -> Protection {
+        if least(&self.known, range.clone()) == Protection::ReadWrite {
+            return Protection::ReadWrite;
+        }
+        match std::fs::read_to_string("/proc/self/maps") {
+            Ok(text) => {
+                self.known = parse_maps(&text);
+                least(&self.known, range)
+            }
+            Err(_) => Protection::ReadWrite,
+        }
+    }
+}
+
+fn least(ranges: &[(Range<usize>, Protection)], wanted: Range<usize>) -> Protection {
+    let mut at = wanted.start;
+    let mut least = Protection::ReadWrite;
+    let first = ranges.partition_point(|(range, _)| range.end <= at);
+    for (range, protection) in &ranges[first..] {
+        if at >= wanted.end || range.start > at {
+            break;
+        }
+        least = least.min(*protection);
+        at = range.end;
+    }
+    if at >= wanted.end { least } else { Protection::None }
+}
+
+fn parse_maps(text: &str) -> Vec<(Range<usize>, Protection)> {
+    text.lines().filter_map(parse_line).collect()
+}
+
+fn parse_line(line: &str) -> Option<(Range<usize>, Protection)> {
+    let mut words = line.split_ascii_whitespace();
+    let (start, end) = words.next()?.split_once('-')?;
+    let rights = words.next()?.as_bytes();
+    let protection = match (rights.first(), rights.get(1)) {
+        (Some(b'r'), Some(b'w')) => Protection::ReadWrite,
+        (Some(b'r'), _) => Protection::Read,
+        _ => Protection::None,
+    };
+    Some((usize::from_str_radix(start, 16).ok()?..usize::from_str_radix(end, 16).ok()?, protection))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_map_is_the_least_of_its_parts() {
+        let text = "1000-3000 rw-p 0 0 0\n3000-4000 r--p 0 0 0 file\n4000-5000 ---p 0 0 0\n6000-7000 rw-p 0 0 0\n";
+        let mut map = ListedMap { ranges: parse_maps(text) };
+        assert_eq!(map.protection(0x1000..0x3000), Protection::ReadWrite);
+        assert_eq!(map.protection(0x2000..0x3001), Protection::Read);
+        assert_eq!(map.protection(0x3fff..0x4001), Protection::None);
+        assert_eq!(map.protection(0x4fff..0x6001), Protection::None);
+        assert_eq!(map.protection(0x6fff..0x7001), Protection::None);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "reads /proc")]
+    fn the_process_map_knows_the_heap_and_constants() {
+        let heap = Box::new([0_u8; 100]);
+        let at = heap.as_ptr() as usize;
+        assert_eq!(ProcessMap::default().protection(at..at + 100), Protection::ReadWrite);
+        #[cfg(target_os = "linux")]
+        assert_eq!(ProcessMap::default().protection(8..16), Protection::None);
+    }
+
+    #[test]
+    fn pinned_blocks_hold_what_is_written() {
+        let block = PinnedBlock::new(5000).expect("the system has 5000 bytes");
+        assert_eq!(block.pointer().address() % PAGE, 0);
+        write(block.pointer().offset(4990), &[1, 2, 3]);
+        copy(block.pointer().offset(4990), block.pointer().offset(4991), 3);
+        fill(block.pointer(), 9, 2);
+        let mut read_back = [0; 4];
+        read(block.pointer().offset(4990), &mut read_back);
+        assert_eq!(read_back, [1, 1, 2, 3]);
+        read(block.pointer(), &mut read_back);
+        assert_eq!(read_back, [9, 9, 0, 0]);
+        assert!(PinnedBlock::new(0).is_none());
+    }
+}

@@ -1,0 +1,412 @@
+//! The simulated device's memory: slots of real bytes behind addresses that no host pointer equals.
+//!
+//! Every allocation lies in a *slot*, a stripe of the address space of its own, so that an access past an end never falls
+//! into a neighbour. Slots are handed out again at once, last freed first: the same address with another content is what
+//! finds code that takes an address for an identity (O7). A slot has two sides, since stream-ordered memory changes hands
+//! on the host before it does on the device:
+//!
+//! | side | changes at | answers |
+//! |---|---|---|
+//! | `named` | the call | may this address be freed, and how |
+//! | `state` | the operation, when it runs | may this access happen |
+//!
+//! New and freed memory is filled with a pattern each. What was written is kept as a few ranges an allocation, so that
+//! reading what nobody wrote can be told.
+
+use smallvec::SmallVec;
+use tenure::driver::DeviceAddress;
+
+use crate::event::{AllocationId, BadAccess};
+
+/// Fills new device memory.
+pub const UNINITIALISED: u8 = 0xC5;
+/// Fills freed device memory.
+pub const FREED: u8 = 0xDF;
+
+const DEVICE_BASE: u64 = 1 << 62;
+const ALIAS_BASE: u64 = 1 << 61;
+const STRIPE_BITS: u32 = 38;
+const STRIPE_MASK: u64 = (1 << STRIPE_BITS) - 1;
+
+/// Bytes, aligned for every element type.
+#[derive(Clone, Debug, Default)]
+pub struct Block {
+    words: Vec<u128>,
+    bytes: usize,
+}
+
+impl Block {
+    /// `bytes` bytes of `value`.
+    pub fn new(bytes: usize, value: u8) -> Self {
+        Self { words: vec![word_of(value); bytes.div_ceil(16)], bytes }
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &bytemuck::cast_slice(&self.words)[..self.bytes]
+    }
+
+    /// Its bytes, to write.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut bytemuck::cast_slice_mut(&mut self.words)[..self.bytes]
+    }
+
+    fn refill(&mut self, bytes: usize, value: u8) {
+        self.words.clear();
+        self.words.resize(bytes.div_ceil(16), word_of(value));
+        self.bytes = bytes;
+    }
+}
+
+fn word_of(value: u8) -> u128 {
+    u128::from_ne_bytes([value; 16])
+}
+
+/// Where a device address points.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Into device memory.
+    Device {
+        /// The slot.
+        slot: u32,
+        /// Bytes from its begin.
+        offset: u64,
+    },
+    /// Into host memory, through the alias of this registration slot.
+    Alias {
+        /// The slot in the table of registrations.
+        slot: u32,
+        /// Bytes from the alias's stripe's begin.
+        offset: u64,
+    },
+    /// Nowhere.
+    Wild,
+}
+
+/// Takes an address apart.
+pub fn place(address: DeviceAddress) -> Place {
+    let DeviceAddress(value) = address;
+    let stripe = |base: u64| u32::try_from((value - base) >> STRIPE_BITS).unwrap_or(u32::MAX);
+    if value >= DEVICE_BASE {
+        Place::Device { slot: stripe(DEVICE_BASE), offset: value & STRIPE_MASK }
+    } else if value >= ALIAS_BASE {
+        Place::Alias { slot: stripe(ALIAS_BASE), offset: value & STRIPE_MASK }
+    } else {
+        Place::Wild
+    }
+}
+
+/// The device's address of host memory at `base` in a registration slot: aligned as the host's within a page.
+pub fn alias(slot: u32, base: usize) -> DeviceAddress {
+    DeviceAddress(ALIAS_BASE + (u64::from(slot) << STRIPE_BITS) + (base & 0xfff) as u64)
+}
+
+fn address(slot: u32) -> DeviceAddress {
+    DeviceAddress(DEVICE_BASE + (u64::from(slot) << STRIPE_BITS))
+}
+
+/// What a free call may do with an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// The allocation. Memory of a graph has a new one at each launch.
+    pub allocation: AllocationId,
+    /// How long it is.
+    pub bytes: u64,
+    /// How it came about.
+    pub origin: Origin,
+}
+
+/// Which kind of call allocated memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A plain one.
+    Plain,
+    /// One in the order of a stream.
+    Ordered,
+    /// A node of a graph; live from its launch to its free.
+    Graph,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Empty,
+    Live { allocation: AllocationId, bytes: u64 },
+    Freed,
+}
+
+#[derive(Debug)]
+struct Slot {
+    block: Block,
+    state: State,
+    written: Written,
+    named: Option<Named>,
+    kept_for_graph: bool,
+}
+
+/// All device memory.
+#[derive(Debug)]
+pub struct DeviceMemory {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    named_bytes: u64,
+    limit: u64,
+}
+
+impl DeviceMemory {
+    /// Empty memory of `limit` bytes.
+    pub fn new(limit: u64) -> Self {
+        Self { slots: Vec::new(), free: Vec::new(), named_bytes: 0, limit }
+    }
+
+    /// Changes how much there is; what is allocated stays.
+    pub fn set_limit(&mut self, limit: u64) {
+        self.limit = limit;
+    }
+
+    /// Bytes that are allocated as the host sees it, and how many there are.
+    pub fn usage(&self) -> (u64, u64) {
+        (self.named_bytes, self.limit)
+    }
+
+    /// How many allocations are live as the host sees it.
+    pub fn live(&self) -> usize {
+        self.slots.iter().filter(|slot| slot.named.is_some()).count()
+    }
+
+    /// Names `bytes` bytes, in `reuse` if given, else in the slot freed last. `None`: out of memory.
+    pub fn name(&mut self, named: Named, reuse: Option<u32>) -> Option<(u32, DeviceAddress)> {
+        if named.bytes > STRIPE_MASK || self.named_bytes.saturating_add(named.bytes) > self.limit {
+            return None;
+        }
+        let slot = reuse.or_else(|| self.free.pop()).unwrap_or_else(|| self.grow());
+        self.named_bytes += named.bytes;
+        self.slots[slot as usize].named = Some(named);
+        Some((slot, address(slot)))
+    }
+
+    fn grow(&mut self) -> u32 {
+        let slot = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
+        self.slots.push(Slot {
+            block: Block::default(),
+            state: State::Empty,
+            written: Written::default(),
+            named: None,
+            kept_for_graph: false,
+        });
+        slot
+    }
+
+    /// Where a slot begins.
+    pub fn address(&self, slot: u32) -> DeviceAddress {
+        address(slot)
+    }
+
+    /// What a free of exactly this address would free.
+    pub fn named(&self, address: DeviceAddress) -> Option<(u32, Named)> {
+        match place(address) {
+            Place::Device { slot, offset: 0 } => Some((slot, self.slots.get(slot as usize)?.named?)),
+            _ => None,
+        }
+    }
+
+    /// Takes an address's name away, at the call that frees it.
+    pub fn unname(&mut self, slot: u32) {
+        if let Some(named) = self.slots[slot as usize].named.take() {
+            self.named_bytes -= named.bytes;
+        }
+    }
+
+    /// Gives memory of a graph its name at a launch. False: it still has one.
+    pub fn rename(&mut self, slot: u32, named: Named) -> bool {
+        let held = &mut self.slots[slot as usize];
+        if held.named.is_some() {
+            return false;
+        }
+        held.named = Some(named);
+        self.named_bytes += named.bytes;
+        true
+    }
+
+    /// Whether the slot has a name.
+    pub fn is_named(&self, slot: u32) -> bool {
+        self.slots[slot as usize].named.is_some()
+    }
+
+    /// Gives a slot to a graph for as long as that lives: frees do not hand it out again.
+    pub fn keep_for_graph(&mut self, slot: u32, kept: bool) {
+        self.slots[slot as usize].kept_for_graph = kept;
+    }
+
+    /// Whether the slot holds memory, on the device's side.
+    pub fn is_live(&self, slot: u32) -> bool {
+        matches!(self.slots[slot as usize].state, State::Live { .. })
+    }
+
+    /// Whether a graph keeps the slot.
+    pub fn is_kept_for_graph(&self, slot: u32) -> bool {
+        self.slots[slot as usize].kept_for_graph
+    }
+
+    /// Device side of an allocation: the memory begins to exist.
+    pub fn bring_up(&mut self, slot: u32, allocation: AllocationId, bytes: u64) {
+        let held = &mut self.slots[slot as usize];
+        held.block.refill(bytes as usize, UNINITIALISED);
+        held.state = State::Live { allocation, bytes };
+        held.written.clear();
+    }
+
+    /// Device side of a free: the memory ceases to exist. Gives what was there.
+    pub fn take_down(&mut self, slot: u32) -> Option<AllocationId> {
+        let held = &mut self.slots[slot as usize];
+        let State::Live { allocation, .. } = held.state else { return None };
+        held.block.bytes_mut().fill(FREED);
+        held.state = State::Freed;
+        Some(allocation)
+    }
+
+    /// Puts a slot that nothing names or uses where the next allocation takes it from.
+    pub fn hand_back(&mut self, slot: u32) {
+        self.free.push(slot);
+    }
+
+    /// The allocation that an access of `bytes` at `offset` falls into.
+    ///
+    /// # Errors
+    /// Why it must not happen.
+    pub fn check(&self, slot: u32, offset: u64, bytes: u64) -> Result<AllocationId, BadAccess> {
+        let held = self.slots.get(slot as usize).ok_or(BadAccess::Wild)?;
+        match held.state {
+            State::Empty => Err(BadAccess::NotYetAllocated),
+            State::Freed => Err(BadAccess::Freed),
+            State::Live { allocation, bytes: size } if offset.checked_add(bytes).is_some_and(|end| end <= size) => {
+                Ok(allocation)
+            }
+            State::Live { .. } => Err(BadAccess::OutOfRange),
+        }
+    }
+
+    /// A slot's bytes.
+    pub fn bytes(&self, slot: u32) -> &[u8] {
+        self.slots[slot as usize].block.bytes()
+    }
+
+    /// A slot's bytes, to write.
+    pub fn bytes_mut(&mut self, slot: u32) -> &mut [u8] {
+        self.slots[slot as usize].block.bytes_mut()
+    }
+
+    /// Lends a slot's block to a kernel.
+    pub fn lend(&mut self, slot: u32) -> Block {
+        std::mem::take(&mut self.slots[slot as usize].block)
+    }
+
+    /// Takes a lent block back.
+    pub fn take_back(&mut self, slot: u32, block: Block) {
+        self.slots[slot as usize].block = block;
+    }
+
+    /// Notes a write.
+    pub fn note_written(&mut self, slot: u32, offset: u64, bytes: u64) {
+        self.slots[slot as usize].written.add(offset, offset + bytes);
+    }
+
+    /// Whether all of a range has been written since the allocation.
+    pub fn is_written(&self, slot: u32, offset: u64, bytes: u64) -> bool {
+        self.slots[slot as usize].written.covers(offset, offset + bytes)
+    }
+}
+
+/// Ranges that were written, sorted and apart. Past a bound the gaps between them count as written: fewer warnings.
+#[derive(Debug, Default)]
+struct Written {
+    ranges: SmallVec<[(u64, u64); 2]>,
+}
+
+const RANGES_MAX: usize = 64;
+
+impl Written {
+    fn clear(&mut self) {
+        self.ranges.clear();
+    }
+
+    fn covers(&self, start: u64, end: u64) -> bool {
+        let after = self.ranges.partition_point(|range| range.0 <= start);
+        after > 0 && self.ranges[after - 1].1 >= end
+    }
+
+    fn add(&mut self, start: u64, end: u64) {
+        if self.covers(start, end) {
+            return;
+        }
+        let first = self.ranges.partition_point(|range| range.1 < start);
+        let last = self.ranges.partition_point(|range| range.0 <= end);
+        let mut merged = (start, end);
+        if first < last {
+            merged = (merged.0.min(self.ranges[first].0), merged.1.max(self.ranges[last - 1].1));
+            self.ranges.drain(first..last);
+        }
+        self.ranges.insert(first, merged);
+        if self.ranges.len() > RANGES_MAX {
+            let end = self.ranges.remove(1).1;
+            self.ranges[0].1 = end;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(allocation: u64, bytes: u64) -> Named {
+        Named { allocation: AllocationId(allocation), bytes, origin: Origin::Plain }
+    }
+
+    #[test]
+    fn addresses_are_no_host_addresses_and_come_apart_again() {
+        assert_eq!(place(address(3).offset(17)), Place::Device { slot: 3, offset: 17 });
+        assert_eq!(place(alias(5, 0x7fff_1234)), Place::Alias { slot: 5, offset: 0x234 });
+        assert_eq!(place(DeviceAddress(0x7fff_ffff_f000)), Place::Wild);
+    }
+
+    #[test]
+    fn a_slot_is_handed_out_again_at_once() {
+        let mut memory = DeviceMemory::new(1000);
+        let (slot, first) = memory.name(named(1, 600), None).expect("there is room");
+        assert_eq!(memory.name(named(2, 600), None), None, "600 and 600 exceed 1000");
+        memory.unname(slot);
+        memory.hand_back(slot);
+        let (_, second) = memory.name(named(2, 900), None).expect("the first was freed");
+        assert_eq!(first, second);
+    }
+
+    #[test]
+    fn accesses_are_checked_against_the_device_side() {
+        let mut memory = DeviceMemory::new(1000);
+        let (slot, _) = memory.name(named(1, 100), None).expect("there is room");
+        assert_eq!(memory.check(slot, 0, 1), Err(BadAccess::NotYetAllocated));
+        memory.bring_up(slot, AllocationId(1), 100);
+        assert_eq!(memory.check(slot, 40, 60), Ok(AllocationId(1)));
+        assert_eq!(memory.check(slot, 40, 61), Err(BadAccess::OutOfRange));
+        assert_eq!(memory.check(slot, 2, u64::MAX), Err(BadAccess::OutOfRange));
+        assert_eq!(memory.bytes(slot)[99], UNINITIALISED);
+        memory.take_down(slot);
+        assert_eq!(memory.check(slot, 0, 1), Err(BadAccess::Freed));
+        assert_eq!(memory.bytes(slot)[0], FREED);
+        assert_eq!(memory.check(slot + 1, 0, 1), Err(BadAccess::Wild));
+    }
+
+    #[test]
+    fn written_ranges_merge_and_stay_few() {
+        let mut written = Written::default();
+        written.add(10, 20);
+        written.add(30, 40);
+        assert!(written.covers(12, 20) && !written.covers(12, 21) && !written.covers(20, 30));
+        written.add(20, 30);
+        assert_eq!(written.ranges.as_slice(), &[(10, 40)]);
+        for at in 0..1000 {
+            written.add(100 + at * 10, 101 + at * 10);
+        }
+        assert!(written.ranges.len() <= RANGES_MAX);
+        assert!(written.covers(10_090, 10_091));
+    }
+}
