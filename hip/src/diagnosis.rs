@@ -154,7 +154,7 @@ impl Doctor {
                 let (major, minor) = compiler.version;
                 writeln!(f, "compiler  {}, version {major}.{minor}", compiler.path.display())
             }
-            Err(_) => writeln!(f, "compiler  none: kernels load from code objects only. Install libhiprtc"),
+            Err(error) => writeln!(f, "compiler  {error}"),
         }
     }
 }

@@ -21,6 +21,13 @@ use crate::error::{Error, SUCCESS, text_of};
 use crate::load::{self, CompilerLibrary, LoadError};
 use crate::sys;
 
+/// What the compiler of 5.2 was seen to compile for.
+const KNOWN_TO_5_2: [&str; 24] = [
+    "gfx600", "gfx700", "gfx801", "gfx803", "gfx810", "gfx900", "gfx902", "gfx904", "gfx906", "gfx908", "gfx909",
+    "gfx90a", "gfx90c", "gfx1010", "gfx1011", "gfx1012", "gfx1013", "gfx1030", "gfx1031", "gfx1032", "gfx1033",
+    "gfx1034", "gfx1035", "gfx1036",
+];
+
 /// How source is compiled.
 ///
 /// # Examples
@@ -163,7 +170,7 @@ impl Hiprtc {
     /// Opens the compiler's library.
     ///
     /// # Errors
-    /// [`LoadError::NotFound`] where there is none.
+    /// [`LoadError::NoCompiler`] where there is none.
     pub fn open() -> Result<Self, LoadError> {
         load::compiler_library().map(|library| Self { library }).map_err(Clone::clone)
     }
@@ -190,6 +197,7 @@ impl Hiprtc {
     /// }
     /// ```
     pub fn compile(&self, source: &str, options: &CompileOptions) -> Result<Code, Error> {
+        self.check_architecture(options)?;
         let folder = if options.uses_cache() { cache::folder() } else { None };
         let key = folder.is_some().then(|| self.key(source, options));
         let entry = folder.zip(key);
@@ -201,6 +209,23 @@ impl Hiprtc {
             cache::write(folder, key, &code);
         }
         Ok(code)
+    }
+
+    /// The compiler of 5.2 aborts the process over an architecture that it does not know (seen with Debian's 5.2.3), where
+    /// later ones return an error.
+    fn check_architecture(&self, options: &CompileOptions) -> Result<(), Error> {
+        let version = load::library().map_or(0, |library| library.version);
+        if !(1..50_300_000).contains(&version) {
+            return Ok(());
+        }
+        let name = options.architecture.as_deref().unwrap_or_default();
+        let name = name.split(':').next().unwrap_or_default();
+        match name.is_empty() || KNOWN_TO_5_2.contains(&name) {
+            true => Ok(()),
+            false => {
+                Err(Error::refused("hiprtcCompileProgram", format!("HIP 5.2 does not know the architecture {name}")))
+            }
+        }
     }
 
     /// Everything that the code depends on, each part with its length.

@@ -19,7 +19,8 @@
 //! the feature `hip-sys`, the library that the program was linked with, unless the variable is set.
 //!
 //! For the compiler: `TENURE_HIPRTC_LIBRARY`, where set; otherwise `libhiprtc.so`, `.so.7`, `.so.6` beside the runtime that
-//! was loaded, then by the loader's search; then, below 7.0 and for libraries that hold both, the runtime itself.
+//! was loaded, then by the loader's search; then, below 7.0, the runtime itself. A runtime that was named by its variable
+//! and holds the compiler as well comes first.
 
 use std::env;
 use std::error::Error as StdError;
@@ -68,6 +69,11 @@ pub enum LoadError {
         /// What it lacks.
         absent: Vec<&'static str>,
     },
+    /// No library of the compiler was found, or none that works.
+    NoCompiler {
+        /// What was tried.
+        tried: Vec<Attempt>,
+    },
     /// The library works, but no device can be used.
     NoDevice {
         /// The library's path.
@@ -86,7 +92,7 @@ pub enum LoadError {
         /// How many there are.
         count: usize,
     },
-    /// No library was found.
+    /// No library of the runtime was found.
     NotFound {
         /// What was tried.
         tried: Vec<Attempt>,
@@ -114,6 +120,14 @@ impl fmt::Display for LoadError {
             Self::NoSuchDevice { index, count } => {
                 write!(f, "there is no device {index}: this machine has {count}, counted from 0")
             }
+            Self::NoCompiler { tried } => {
+                write!(
+                    f,
+                    "no HIP compiler was found: kernels load from code objects only. Install libhiprtc, or set "
+                )?;
+                write!(f, "{COMPILER_VARIABLE} to its path. Tried:")?;
+                write_attempts(f, tried)
+            }
             Self::NotFound { tried } => write_not_found(f, tried),
             Self::TooOld { path, version } => write!(
                 f,
@@ -130,6 +144,10 @@ fn write_not_found(f: &mut fmt::Formatter<'_>, tried: &[Attempt]) -> fmt::Result
         "no HIP library was found. Install ROCm's runtime (Debian, Ubuntu: libamdhip64-5 or rocm-hip-runtime), ",
     )?;
     write!(f, "or set {LIBRARY_VARIABLE} to the path of libamdhip64.so. Tried:")?;
+    write_attempts(f, tried)
+}
+
+fn write_attempts(f: &mut fmt::Formatter<'_>, tried: &[Attempt]) -> fmt::Result {
     tried.iter().try_for_each(|attempt| write!(f, "\n  {}: {}", attempt.name.display(), attempt.problem))
 }
 
@@ -301,27 +319,29 @@ fn open_compiler() -> Result<CompilerLibrary, LoadError> {
     let library = library().ok();
     for name in compiler_candidates(library) {
         match open_first(std::slice::from_ref(&name)) {
-            Ok((object, name)) => {
-                if let Some(found) = bind_compiler(object, name.clone()) {
-                    return Ok(found);
-                }
-                tried.push(Attempt { name, problem: "opened, but it has no hiprtcCompileProgram".into() });
-            }
+            Ok((object, name)) => match bind_compiler(object, name.clone()) {
+                Ok(found) => return Ok(found),
+                Err(problem) => tried.push(Attempt { name, problem }),
+            },
             Err(attempts) => tried.extend(attempts),
         }
     }
-    Err(LoadError::NotFound { tried })
+    Err(LoadError::NoCompiler { tried })
 }
 
-fn bind_compiler(object: SharedObject, name: PathBuf) -> Option<CompilerLibrary> {
+fn bind_compiler(object: SharedObject, name: PathBuf) -> Result<CompilerLibrary, String> {
     let object: &'static SharedObject = Box::leak(Box::new(object));
     // SAFETY: H1. The object is leaked, and the names are those of the vendor's header.
     let compiler = unsafe { Compiler::resolve(|symbol| find(object, symbol)) };
-    let path = path_of(compiler.hiprtcCompileProgram? as *const c_void).unwrap_or(name);
+    let compile = compiler.hiprtcCompileProgram.ok_or("opened, but it has no hiprtcCompileProgram")?;
+    let path = path_of(compile as *const c_void).unwrap_or(name);
     let mut version = (0, 0);
     // SAFETY: H3. Two local integers.
-    let _ = unsafe { compiler.hiprtcVersion(&mut version.0, &mut version.1) };
-    Some(CompilerLibrary { compiler, path, version })
+    match unsafe { compiler.hiprtcVersion(&mut version.0, &mut version.1) } {
+        SUCCESS => Ok(CompilerLibrary { compiler, path, version }),
+        // SAFETY: H1. Any number may be asked for.
+        code => Err(text_of(unsafe { compiler.hiprtcGetErrorString(code) })),
+    }
 }
 
 fn compiler_candidates(library: Option<&Library>) -> Vec<PathBuf> {
@@ -329,10 +349,9 @@ fn compiler_candidates(library: Option<&Library>) -> Vec<PathBuf> {
         return vec![path.into()];
     }
     let mut names = Vec::new();
-    // A library that was named, and holds both, is its own compiler: hip/cuda, and AMD's below 7.0.
-    let holds_both = library.filter(|library| library.platform == Platform::Cuda || library.version < 70_000_000);
     if env::var_os(LIBRARY_VARIABLE).is_some() {
-        names.extend(holds_both.map(|library| library.path.clone()));
+        // A library that was named may hold both: hip/cuda does, and AMD's below 7.0.
+        names.extend(library.map(|library| library.path.clone()));
     }
     if let Some(folder) = library.and_then(|library| library.path.parent()) {
         names.extend(COMPILER_NAMES.iter().map(|name| folder.join(name)).filter(|path| path.exists()));
@@ -341,6 +360,7 @@ fn compiler_candidates(library: Option<&Library>) -> Vec<PathBuf> {
     for folder in rocm_folders() {
         names.extend(COMPILER_NAMES.iter().map(|name| folder.join(name)).filter(|path| path.exists()).take(1));
     }
+    let holds_both = library.filter(|library| library.platform == Platform::Amd && library.version < 70_000_000);
     names.extend(holds_both.map(|library| library.path.clone()));
     names
 }

@@ -1,0 +1,2 @@
+//! The library of the machine.
+fn main() {}
