@@ -1,0 +1,49 @@
+//! Captures that a call broke (C1), and frees of outside memory that went into a graph (C2).
+//!
+//! Whose call it was decides: a test says with `Sim::foreign` which calls are made by other code than the one under
+//! test. Those may break captures as they like.
+
+use super::{Findings, Line};
+use crate::event::{AllocationId, CaptureId, Event, HostThread, WorkKind};
+
+/// What the checker knows about captures and threads.
+#[derive(Debug, Default)]
+pub(crate) struct Captures {
+    foreign: Vec<HostThread>,
+    /// Memory that a live capture allocated: its free belongs into the same graph.
+    allocated: Vec<(CaptureId, AllocationId)>,
+}
+
+impl Captures {
+    pub(crate) fn set_foreign(&mut self, thread: HostThread, foreign: bool) {
+        self.foreign.retain(|known| *known != thread);
+        if foreign {
+            self.foreign.push(thread);
+        }
+    }
+
+    pub(crate) fn on(&mut self, event: &Event, findings: &mut Findings) {
+        match event {
+            Event::CaptureInvalidated { capture, thread, call, code } if !self.foreign.contains(thread) => {
+                findings.violation(
+                    Line::C1,
+                    format!("{call} on host thread {thread} broke the capture {capture} (it returned {code})"),
+                );
+            }
+            Event::Captured { capture, work: WorkKind::Allocate(allocation), .. } => {
+                self.allocated.push((*capture, *allocation));
+            }
+            Event::Captured { capture, stream, thread, work: WorkKind::Free(allocation) } => {
+                let own = self.allocated.contains(&(*capture, *allocation));
+                if !own && !self.foreign.contains(thread) {
+                    findings.violation(
+                        Line::C2,
+                        format!("the free of {allocation} on {stream} was recorded into the capture {capture}"),
+                    );
+                }
+            }
+            Event::CaptureEnded { capture, .. } => self.allocated.retain(|(known, _)| known != capture),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Uses after the end: of memory, of registrations, of handles; and what else the engine itself saw to be wrong.
+//!
+//! The engine says what happened ([`Violation`]); here it gets the name of the promise that was broken.
+
+use super::{Findings, Line};
+use crate::event::{Access, BadAccess, Event, Violation};
+use tenure::driver::Call;
+
+/// What the checkers know about an operation that the engine names by number.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Context {
+    /// The operation as a sentence needs it.
+    pub(crate) who: String,
+    /// It is a node of a graph.
+    pub(crate) in_graph: bool,
+    /// Its bytes touch memory of a registration that is live, but shorter.
+    pub(crate) beside_registration: bool,
+}
+
+pub(crate) fn on(event: &Event, findings: &mut Findings) {
+    match event {
+        Event::ExecutableDestroyed { executable, pending: true } => {
+            findings.violation(Line::C4, format!("{executable} was destroyed while a launch of it had not completed"));
+        }
+        Event::StreamDestroyed { stream, pending, .. } if *pending > 0 => {
+            findings
+                .warning(Line::S6, format!("{stream} was destroyed while {pending} of its operations were pending"));
+        }
+        _ => {}
+    }
+}
+
+pub(crate) fn engine_found(violation: Violation, context: Context, findings: &mut Findings) {
+    let (line, message) = match violation {
+        Violation::Access { why, address, bytes, access, .. } => {
+            (access_line(why, &context), access_message(why, access, address, bytes, &context))
+        }
+        Violation::CallInHostFunction { op, call } => {
+            (Line::R2, format!("the host function {op} called the driver: {call}"))
+        }
+        Violation::StaleHandle { thread, call, handle } => (
+            stale_line(call.name()),
+            format!("{call} on host thread {thread} used handle {handle:#x} after its object's end"),
+        ),
+        Violation::BadFree { thread, address } => (
+            Line::O6,
+            format!("host thread {thread} freed {address:#x}, which is not allocated: freed before, or never"),
+        ),
+        Violation::KernelArguments { kernel, argument } => {
+            let name = findings.kernel(kernel);
+            (
+                Line::Usage,
+                format!("kernel `{name}` was launched with arguments that it does not take (argument {argument})"),
+            )
+        }
+        Violation::ProcessAborts { call } => {
+            (Line::Usage, format!("{call}: the real driver would end the process here"))
+        }
+        Violation::EventOutlivesStream { event, call } => {
+            (Line::S6, format!("{call} used {event} after the end of the stream that it was recorded on"))
+        }
+    };
+    findings.violation(line, message);
+}
+
+fn access_line(why: BadAccess, context: &Context) -> Line {
+    match why {
+        BadAccess::Freed if context.in_graph => Line::C4,
+        BadAccess::Freed => Line::O6,
+        BadAccess::NotYetAllocated => Line::O1,
+        BadAccess::Unregistered => Line::P3,
+        BadAccess::HostMemoryGone => Line::P4,
+        BadAccess::OutOfRange if context.beside_registration => Line::P2,
+        BadAccess::OutOfRange | BadAccess::ReadOnly | BadAccess::Misaligned | BadAccess::Wild => Line::Usage,
+    }
+}
+
+fn access_message(why: BadAccess, access: Access, address: u64, bytes: u64, context: &Context) -> String {
+    let verb = if access == Access::Read { "reads" } else { "writes" };
+    let why = match why {
+        BadAccess::OutOfRange => "which reaches past the end of that memory",
+        BadAccess::Freed => "which was freed",
+        BadAccess::NotYetAllocated => "whose allocation had not run",
+        BadAccess::Unregistered => "which is not registered, or no more",
+        BadAccess::HostMemoryGone => "whose owner gave it back to the system",
+        BadAccess::ReadOnly => "which may only be read",
+        BadAccess::Misaligned => "which is not aligned for the element type",
+        BadAccess::Wild => "which names nothing",
+    };
+    format!("{} {verb} {bytes} bytes at {address:#x}, {why}", context.who)
+}
+
+fn stale_line(call: &str) -> Line {
+    if call.starts_with("stream") || call == Call::Launch.name() { Line::S6 } else { Line::O7 }
+}

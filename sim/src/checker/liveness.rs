@@ -1,0 +1,75 @@
+//! What never ends, and what is left at the end.
+//!
+//! A wait that nothing can end is named by what it waits for: threads that wait for each other's locks break O5, a wait
+//! for a device that has nothing left to do breaks R6, and a lock held by one who waits for the device breaks R3.
+
+use super::{Findings, Line};
+
+/// Why nobody can go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stuck {
+    /// Only locks are waited for.
+    Locks,
+    /// Only the device, or each other's end.
+    Waits,
+    /// Both.
+    LocksAndWaits,
+}
+
+pub(crate) fn deadlock(stuck: Stuck, who: &str, device: &str, findings: &mut Findings) {
+    let line = match stuck {
+        Stuck::Locks => Line::O5,
+        Stuck::Waits => Line::R6,
+        Stuck::LocksAndWaits => Line::R3,
+    };
+    findings.violation(line, format!("deadlock: {who}; {device}"));
+}
+
+pub(crate) fn livelock(steps: u64, who: &str, findings: &mut Findings) {
+    findings.violation(Line::R6, format!("no end after {steps} steps: {who}"));
+}
+
+/// What a run left alive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Leaks {
+    /// Device allocations.
+    pub allocations: u64,
+    /// Registrations of host memory, and host memory that the driver allocated.
+    pub pins: u64,
+    /// Streams whose handle was not given back.
+    pub streams: u64,
+    /// Events.
+    pub events: u64,
+    /// Graphs.
+    pub graphs: u64,
+    /// Executables.
+    pub executables: u64,
+    /// Captures that nobody ended.
+    pub captures: u64,
+    /// Modules; not counted as lost, since programs keep them to their end.
+    pub modules: u64,
+}
+
+impl Leaks {
+    /// Whether nothing was left.
+    pub fn is_empty(&self) -> bool {
+        Self { modules: 0, ..*self } == Self::default()
+    }
+
+    /// Names each kind that was left, with the line that promises that nothing is.
+    pub(crate) fn report(&self, findings: &mut Findings) {
+        let kinds = [
+            (self.allocations, Line::O6, "device allocation(s) never freed"),
+            (self.pins, Line::P7, "registration(s) or host allocation(s) never undone: a release was lost"),
+            (self.streams, Line::R5, "stream(s) never destroyed"),
+            (self.events, Line::R5, "event(s) never destroyed"),
+            (self.graphs, Line::R5, "graph(s) never destroyed"),
+            (self.executables, Line::R5, "executable graph(s) never destroyed"),
+            (self.captures, Line::C7, "capture(s) never ended"),
+        ];
+        for (count, line, what) in kinds.into_iter().filter(|(count, ..)| *count > 0) {
+            findings.violation(line, format!("leak: {count} {what}"));
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! What happened, kept for people: as lanes of text, and as a file that Perfetto opens.
+//!
+//! The trace keeps the last [`rows`](Trace::new) events of a run in a ring and says how many it dropped; it costs a few
+//! tens of nanoseconds an event and bounded memory. The bytes that it writes depend on the events alone: the same seed gives
+//! the same file.
+
+mod lanes;
+mod perfetto;
+
+use crate::checker::Finding;
+use crate::clock::Span;
+use crate::code::Code;
+use crate::event::{BlockedOn, CallName, CaptureId, Event, EventId, HostThread, KernelId, OpId, StreamId, WorkKind};
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+pub(crate) use self::lanes::Lane;
+
+/// One row: what happened, in which lane, at which event of the run.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Row {
+    /// How many events the run had had, this one included.
+    pub(crate) step: u64,
+    pub(crate) lane: Lane,
+    pub(crate) what: What,
+    pub(crate) span: Span,
+}
+
+/// What a row says.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum What {
+    Called { call: CallName, stream: Option<StreamId>, code: Code },
+    Blocked { call: CallName, on: BlockedOn },
+    Submitted { op: OpId, stream: StreamId, work: WorkKind },
+    Started { work: WorkKind },
+    Completed { op: OpId, work: WorkKind },
+    Waited { op: OpId, after: Option<OpId> },
+    Captured { capture: CaptureId, work: WorkKind },
+    CaptureBegan(CaptureId),
+    CaptureEnded(CaptureId, Code),
+    CaptureBroken(CaptureId, CallName),
+    HostAccess { write: bool, bytes: u64 },
+    Lost(Code),
+    Found(Arc<str>),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Trace {
+    rows: VecDeque<Row>,
+    rows_max: usize,
+    dropped: u64,
+    works: FxHashMap<OpId, WorkKind>,
+    lent: Vec<Event>,
+}
+
+impl Trace {
+    /// A trace that keeps the last `rows_max` rows; 0 keeps findings only as text elsewhere.
+    pub(crate) fn new(rows_max: usize) -> Self {
+        Self { rows: VecDeque::new(), rows_max, dropped: 0, works: FxHashMap::default(), lent: Vec::new() }
+    }
+
+    /// A list for events, empty and with room, so that none is allocated a call. Give it back.
+    pub(crate) fn lend(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.lent)
+    }
+
+    pub(crate) fn give_back(&mut self, mut list: Vec<Event>) {
+        list.clear();
+        self.lent = list;
+    }
+
+    /// How many rows were dropped since there was no room.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    pub(crate) fn rows(&self) -> impl Iterator<Item = &Row> {
+        self.rows.iter()
+    }
+
+    pub(crate) fn on(&mut self, event: &Event, span: Span, step: u64) {
+        if self.rows_max == 0 {
+            return;
+        }
+        if let Some((lane, what)) = self.row_of(event) {
+            self.push(Row { step, lane, what, span });
+        }
+    }
+
+    pub(crate) fn found(&mut self, finding: &Finding, now_ns: u64) {
+        let span = Span { begin_ns: now_ns, end_ns: now_ns };
+        let text = format!("{}: {}", finding.line, finding.message);
+        self.push(Row { step: finding.step, lane: Lane::Checker, what: What::Found(text.into()), span });
+    }
+
+    fn push(&mut self, row: Row) {
+        if self.rows.len() >= self.rows_max {
+            self.rows.pop_front();
+            self.dropped += 1;
+        }
+        self.rows.push_back(row);
+    }
+
+    fn row_of(&mut self, event: &Event) -> Option<(Lane, What)> {
+        Some(match event {
+            Event::Called { thread, call, stream, code } => {
+                (Lane::Host(*thread), What::Called { call: *call, stream: *stream, code: *code })
+            }
+            Event::Blocked { thread, call, on } => (Lane::Host(*thread), What::Blocked { call: *call, on: *on }),
+            Event::Submitted { op, stream, thread, work, .. } => {
+                self.works.insert(*op, *work);
+                (Lane::Host(*thread), What::Submitted { op: *op, stream: *stream, work: *work })
+            }
+            Event::GraphLaunched { first_node, shape, .. } => {
+                for (index, node) in shape.nodes.iter().enumerate() {
+                    self.works.insert(OpId(first_node.0 + index as u64), node.work);
+                }
+                return None;
+            }
+            Event::Started { op, stream } => (Lane::Stream(*stream), What::Started { work: *self.works.get(op)? }),
+            Event::Completed { op, stream } => {
+                (Lane::Stream(*stream), What::Completed { op: *op, work: self.works.remove(op)? })
+            }
+            Event::Waited { op, after, .. } => (Lane::Checker, What::Waited { op: *op, after: *after }),
+            Event::HostAccessed { thread, bytes, access, .. } => {
+                let write = *access == crate::event::Access::Write;
+                (Lane::Host(*thread), What::HostAccess { write, bytes: *bytes })
+            }
+            _ => return Self::capture_row(event),
+        })
+    }
+
+    fn capture_row(event: &Event) -> Option<(Lane, What)> {
+        Some(match event {
+            Event::Captured { capture, stream, work, .. } => {
+                (Lane::Stream(*stream), What::Captured { capture: *capture, work: *work })
+            }
+            Event::CaptureBegan { capture, stream, .. } => (Lane::Stream(*stream), What::CaptureBegan(*capture)),
+            Event::CaptureEnded { capture, thread, code, .. } => {
+                (Lane::Host(*thread), What::CaptureEnded(*capture, *code))
+            }
+            Event::CaptureInvalidated { capture, thread, call, .. } => {
+                (Lane::Host(*thread), What::CaptureBroken(*capture, *call))
+            }
+            Event::DeviceLost { code } => (Lane::Checker, What::Lost(*code)),
+            _ => return None,
+        })
+    }
+}
+
+/// The names that a trace needs and that events do not carry.
+pub(crate) trait Names {
+    /// A host thread's name.
+    fn thread(&self, thread: HostThread) -> String;
+    /// A kernel's name.
+    fn kernel(&self, kernel: KernelId) -> String;
+}
+
+/// An operation in a few words, as in `kernel scale`.
+pub(crate) fn words(work: WorkKind, names: &dyn Names) -> String {
+    match work {
+        WorkKind::Kernel(kernel) => format!("kernel {}", names.kernel(kernel)),
+        WorkKind::Copy(bytes) => format!("copy {bytes}"),
+        WorkKind::Fill(bytes) => format!("fill {bytes}"),
+        WorkKind::Allocate(allocation) => format!("malloc {allocation}"),
+        WorkKind::Free(allocation) => format!("free {allocation}"),
+        WorkKind::Record(event) => record(event),
+        WorkKind::Wait(event) => format!("wait {event}"),
+        WorkKind::HostFunction => "host function".into(),
+        WorkKind::Graph(executable) => format!("graph {executable}"),
+        WorkKind::Empty => "empty".into(),
+    }
+}
+
+fn record(event: EventId) -> String {
+    format!("record {event}")
+}
+
+pub(crate) use self::lanes::text;
+pub(crate) use self::perfetto::json;
