@@ -183,8 +183,7 @@ impl<T: Element, D: Driver> Buffer<T, D> {
     /// # Errors
     /// `LengthMismatch` when the range does not lie in the buffer.
     pub fn view(&self, range: impl RangeBounds<usize>) -> Result<View<'_, T, D>> {
-        let (start, len) = part(self.len, &range)?;
-        Ok(View { backing: &self.backing, offset: bytes_of::<T>(start), len, element: PhantomData })
+        View::part(&self.backing, self.len, &range)
     }
 
     /// A part of the buffer, for reading and writing.
@@ -192,8 +191,7 @@ impl<T: Element, D: Driver> Buffer<T, D> {
     /// # Errors
     /// As for [`view`](Self::view).
     pub fn view_mut(&mut self, range: impl RangeBounds<usize>) -> Result<ViewMut<'_, T, D>> {
-        let (start, len) = part(self.len, &range)?;
-        Ok(ViewMut { backing: &self.backing, offset: bytes_of::<T>(start), len, element: PhantomData })
+        ViewMut::part(&self.backing, self.len, &range)
     }
 
     /// Two parts that lie side by side and can be written by two threads. The core orders uses of one allocation, so work on the
@@ -245,6 +243,20 @@ pub struct ViewMut<'a, T: Element, D: Driver> {
     offset: u64,
     len: usize,
     element: PhantomData<T>,
+}
+
+impl<'a, T: Element, D: Driver> View<'a, T, D> {
+    pub(crate) fn part(backing: &'a Backing<D>, whole: usize, range: &impl RangeBounds<usize>) -> Result<Self> {
+        let (start, len) = part(whole, range)?;
+        Ok(Self { backing, offset: bytes_of::<T>(start), len, element: PhantomData })
+    }
+}
+
+impl<'a, T: Element, D: Driver> ViewMut<'a, T, D> {
+    pub(crate) fn part(backing: &'a Backing<D>, whole: usize, range: &impl RangeBounds<usize>) -> Result<Self> {
+        let (start, len) = part(whole, range)?;
+        Ok(Self { backing, offset: bytes_of::<T>(start), len, element: PhantomData })
+    }
 }
 
 impl<T: Element, D: Driver> Readable<T, D> for Buffer<T, D> {

@@ -204,9 +204,7 @@ impl<D: Driver> Runtime<D> {
             }
             (joined, ended) => {
                 states.for_each(|state| destroy(context, &state));
-                let ended = ended.and_then(|raw| {
-                    context.check(Call::GraphDestroy, context.driver.graph_destroy(raw))
-                });
+                let ended = ended.and_then(|raw| context.check(Call::GraphDestroy, context.driver.graph_destroy(raw)));
                 // The cause before its consequences. Where all went well here, the caller has the body's own error.
                 let error = joined.and(ended).err().unwrap_or(Error::Closed);
                 Err(listed.failed.unwrap_or(error))

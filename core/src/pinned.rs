@@ -11,10 +11,10 @@
 
 use std::any::Any;
 use std::marker::PhantomData;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, RangeBounds};
 use std::ptr::NonNull;
 
-use crate::buffer::{Backing, Freed, Readable, Region, Writable, bytes_of};
+use crate::buffer::{Backing, Freed, Readable, Region, View, ViewMut, Writable, bytes_of};
 use crate::driver::{DeviceAddress, Driver, HostAccess, HostPointer};
 use crate::error::{Error, Misuse, PinError, Result};
 use crate::hold::{Place, is_within};
@@ -432,6 +432,22 @@ impl<T: Element, D: Driver> Pinned<T, D> {
     /// The first element's address. Reading through it is a matter for [`read`](Self::read).
     pub fn as_ptr(&self) -> *const T {
         self.start.0.as_ptr().cast_const().cast()
+    }
+
+    /// A part of the memory, for the device to read.
+    ///
+    /// # Errors
+    /// `LengthMismatch` when the range does not lie in the memory.
+    pub fn view(&self, range: impl RangeBounds<usize>) -> Result<View<'_, T, D>> {
+        View::part(&self.backing, self.len, &range)
+    }
+
+    /// A part of the memory, for the device to read and write.
+    ///
+    /// # Errors
+    /// As for [`view`](Self::view).
+    pub fn view_mut(&mut self, range: impl RangeBounds<usize>) -> Result<ViewMut<'_, T, D>> {
+        ViewMut::part(&self.backing, self.len, &range)
     }
 
     /// Whether work that uses the memory, through this or another wrap, may still run (O2, P3).

@@ -382,9 +382,7 @@ impl<D: Driver> Stream<D> {
     fn allocate(&self, bytes: u64) -> Result<Allocation<D>> {
         let anchor = &self.lease.anchor;
         let release = || anchor.reclaim.turn(&anchor.context, &anchor.pins, Ask::Query);
-        let is_short = |answer: &Result<_>| {
-            matches!(answer, Err(Error::Driver(failure)) if failure.kind == ErrorKind::OutOfMemory)
-        };
+        let is_short = |answer: &Result<_>| matches!(answer, Err(Error::Driver(failure)) if failure.kind == ErrorKind::OutOfMemory);
         let mut answer = self.try_allocate(bytes);
         if is_short(&answer) {
             release();

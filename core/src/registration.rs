@@ -145,12 +145,7 @@ impl<D: Driver> Pins<D> {
     ///
     /// # Errors
     /// The owner comes back with every error. `Pin` for ranges that meet others, `Driver` when the driver refuses, `Lost`.
-    pub fn pin(
-        &self,
-        context: &Context<D>,
-        request: Request,
-        mut owner: Owner,
-    ) -> Outcome<D> {
+    pub fn pin(&self, context: &Context<D>, request: Request, mut owner: Owner) -> Outcome<D> {
         let HostRange { base, bytes } = request.range;
         loop {
             let meeting = {

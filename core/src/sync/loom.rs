@@ -1,10 +1,14 @@
 //! Model builds for loom: its types in the shape of the native half.
 //!
-//! Every operation of an atomic is preceded by a *probe*: a relaxed read-modify-write of a companion. Loom 0.7 keeps
-//! only the last access of an atomic for its partial-order reduction, so that a thread which loads and later stores
-//! hides the loads of others, and reports "complete" without having tried them (tokio-rs/loom #166, #392). Probes
-//! conflict with each other, so no order stays hidden; being relaxed, they order nothing. `verification` compares the
-//! outcomes with those of a checker that has no reduction.
+//! # Probes
+//! Loom 0.7 keeps only the last access of an atomic for its partial-order reduction. A store is compared with that one
+//! alone, so a load (the storing thread's own, even) hides the earlier loads of other threads, and loom reports
+//! "complete" without having tried the store before them (tokio-rs/loom #166, #392). "Load, then lock, load again and
+//! store" is the shape of most of our code. So each atomic has a companion for each thread: a load touches the
+//! companion of its own thread, a write those of all other threads that have loaded. A touch is a relaxed
+//! read-modify-write, which conflicts and orders nothing. Two loads still do not conflict.
+//!
+//! `verification` compares the outcomes with those of a checker that has no reduction.
 //!
 //! Loom has no const constructors, no `Weak`, no timeouts and no spurious wake-ups.
 
@@ -16,18 +20,56 @@ pub mod atomic {
     use ::loom::sync::atomic as inner;
     pub use ::std::sync::atomic::Ordering;
 
+    /// Makes loads and writes of different threads visible to loom's reduction as conflicts.
     #[derive(Debug)]
-    pub(super) struct Probe(inner::AtomicUsize);
+    pub(super) struct Probe {
+        companions: [inner::AtomicUsize; ::loom::MAX_THREADS],
+        // Which threads have loaded. A std atomic on purpose: loom must not see it.
+        loaded: ::std::sync::atomic::AtomicUsize,
+    }
 
     impl Probe {
         pub(super) fn new() -> Self {
-            Self(inner::AtomicUsize::new(0))
+            Self {
+                companions: ::std::array::from_fn(|_| inner::AtomicUsize::new(0)),
+                loaded: ::std::sync::atomic::AtomicUsize::new(0),
+            }
         }
 
-        pub(super) fn touch(&self) {
-            // Relaxed: a scheduling point that conflicts with every other probe, and no edge.
-            self.0.fetch_add(0, Ordering::Relaxed);
+        /// A load comes.
+        pub(super) fn before_load(&self) {
+            let thread = this_thread();
+            self.loaded.fetch_or(1 << thread, Ordering::Relaxed);
+            self.companions[thread].fetch_add(0, Ordering::Relaxed);
         }
+
+        /// A store or a read-modify-write comes.
+        pub(super) fn before_write(&self) {
+            let (thread, loaded) = (this_thread(), self.loaded.load(Ordering::Relaxed));
+            for (other, companion) in self.companions.iter().enumerate() {
+                if other != thread && loaded & (1 << other) != 0 {
+                    companion.fetch_add(0, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    /// The number of the running thread in this execution: the last part of its id, which loom shows to a hasher only.
+    fn this_thread() -> usize {
+        use ::std::hash::{Hash, Hasher};
+        struct Last(usize);
+        impl Hasher for Last {
+            fn write(&mut self, _bytes: &[u8]) {}
+            fn write_usize(&mut self, number: usize) {
+                self.0 = number;
+            }
+            fn finish(&self) -> u64 {
+                self.0 as u64
+            }
+        }
+        let mut last = Last(0);
+        ::loom::thread::current().id().hash(&mut last);
+        last.0
     }
 
     macro_rules! probed {
@@ -48,21 +90,21 @@ pub mod atomic {
                 /// As std.
                 #[track_caller]
                 pub fn load(&self, order: Ordering) -> $value {
-                    self.probe.touch();
+                    self.probe.before_load();
                     self.value.load(order)
                 }
 
                 /// As std.
                 #[track_caller]
                 pub fn store(&self, value: $value, order: Ordering) {
-                    self.probe.touch();
+                    self.probe.before_write();
                     self.value.store(value, order);
                 }
 
                 /// As std.
                 #[track_caller]
                 pub fn swap(&self, value: $value, order: Ordering) -> $value {
-                    self.probe.touch();
+                    self.probe.before_write();
                     self.value.swap(value, order)
                 }
 
@@ -78,7 +120,7 @@ pub mod atomic {
                     success: Ordering,
                     failure: Ordering,
                 ) -> Result<$value, $value> {
-                    self.probe.touch();
+                    self.probe.before_write();
                     self.value.compare_exchange(current, new, success, failure)
                 }
 
@@ -101,7 +143,7 @@ pub mod atomic {
                     /// As std.
                     #[track_caller]
                     pub fn $fetch(&self, value: $value, order: Ordering) -> $value {
-                        self.probe.touch();
+                        self.probe.before_write();
                         self.value.$fetch(value, order)
                     }
                 )*
@@ -259,7 +301,7 @@ impl<T> ArcCell<T> {
     /// The value of some recent store.
     #[track_caller]
     pub fn load(&self) -> std::sync::Arc<T> {
-        self.probe.touch();
+        self.probe.before_load();
         let index = self.current.load(atomic::Ordering::Acquire);
         self.kept()[index].clone()
     }
@@ -267,7 +309,7 @@ impl<T> ArcCell<T> {
     /// Replaces the value.
     #[track_caller]
     pub fn store(&self, value: std::sync::Arc<T>) {
-        self.probe.touch();
+        self.probe.before_write();
         let index = {
             let mut kept = self.kept();
             kept.push(value);
