@@ -1,0 +1,53 @@
+//! The suite: one list of cases, for every driver.
+//!
+//! A *raw* case makes driver calls and says what a driver does; drivers differ there, and
+//! [`expectations`](crate::expectations) lists who fails which. A *contract* case goes through the typed interface and shows one line of the
+//! contract, whose name it begins with; it holds on every driver.
+
+use crate::bench::Bench;
+
+pub mod api;
+pub mod capture;
+pub mod ownership;
+pub mod reclaim;
+pub mod registration;
+pub mod stream;
+
+/// One case.
+#[derive(Debug)]
+pub struct Case<B> {
+    /// `module::function`.
+    pub name: &'static str,
+    /// Whether it makes driver calls itself.
+    pub is_raw: bool,
+    /// Panics where the driver or the core is not as the case says.
+    pub run: fn(&B),
+}
+
+/// Lists functions of a module as cases.
+macro_rules! list_cases {
+    ($module:literal: raw [$($raw:ident),* $(,)?] contract [$($contract:ident),* $(,)?]) => {
+        /// The cases of this module.
+        pub fn cases<B: crate::bench::Bench>() -> Vec<crate::conformance::Case<B>> {
+            vec![
+                $(crate::conformance::Case {
+                    name: concat!($module, "::", stringify!($raw)),
+                    is_raw: true,
+                    run: $raw::<B>,
+                },)*
+                $(crate::conformance::Case {
+                    name: concat!($module, "::", stringify!($contract)),
+                    is_raw: false,
+                    run: $contract::<B>,
+                },)*
+            ]
+        }
+    };
+}
+pub(crate) use list_cases;
+
+/// All cases.
+pub fn cases<B: Bench>() -> Vec<Case<B>> {
+    let modules = [ownership::cases, stream::cases, capture::cases, registration::cases, reclaim::cases, api::cases];
+    modules.iter().flat_map(|cases| cases()).collect()
+}

@@ -1,0 +1,3 @@
+//! api
+use super::list_cases;
+list_cases!("api": raw [] contract []);

@@ -1,0 +1,3 @@
+//! capture
+use super::list_cases;
+list_cases!("capture": raw [] contract []);

@@ -1,0 +1,3 @@
+//! reclaim
+use super::list_cases;
+list_cases!("reclaim": raw [] contract []);

@@ -1,0 +1,3 @@
+//! registration
+use super::list_cases;
+list_cases!("registration": raw [] contract []);

@@ -1,0 +1,3 @@
+//! stream
+use super::list_cases;
+list_cases!("stream": raw [] contract []);

@@ -1,0 +1,99 @@
+//! What a [`Tap`](crate::tap::Tap) makes fail: the n-th call of a kind, with an error of a chosen word.
+//!
+//! A failed call does not reach the driver, so what it would have done has not happened; that is what a driver's own
+//! failures of these calls mean too.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::sync::Mutex;
+
+use tenure::driver::{Call, DriverError, ErrorKind};
+
+/// An error of a tapped driver.
+#[derive(Clone, Debug)]
+pub enum TapError<E> {
+    /// Made here.
+    Injected(Call, ErrorKind),
+    /// The driver's own.
+    Real(E),
+}
+
+/// The code of injected errors; no driver has it.
+pub const INJECTED: i32 = -7077;
+
+impl<E: fmt::Display> fmt::Display for TapError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Injected(call, kind) => write!(f, "{call} was made to fail with {kind:?}"),
+            Self::Real(error) => error.fmt(f),
+        }
+    }
+}
+
+impl<E: StdError> StdError for TapError<E> {}
+
+impl<E: DriverError> DriverError for TapError<E> {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Injected(_, kind) => *kind,
+            Self::Real(error) => error.kind(),
+        }
+    }
+
+    fn code(&self) -> i32 {
+        match self {
+            Self::Injected(..) => INJECTED,
+            Self::Real(error) => error.code(),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Rule {
+    call: Call,
+    /// How many more calls pass before it applies.
+    passes: usize,
+    kind: ErrorKind,
+    always: bool,
+    fired: bool,
+}
+
+/// The rules in force.
+#[derive(Debug, Default)]
+pub struct Rules {
+    rules: Mutex<Vec<Rule>>,
+}
+
+impl Rules {
+    /// The `nth` call of this kind from now, from 1, fails.
+    pub fn fail(&self, call: Call, nth: usize, kind: ErrorKind) {
+        self.lock().push(Rule { call, passes: nth.max(1) - 1, kind, always: false, fired: false });
+    }
+
+    /// Every call of this kind fails from now on.
+    pub fn fail_always(&self, call: Call, kind: ErrorKind) {
+        self.lock().push(Rule { call, passes: 0, kind, always: true, fired: false });
+    }
+
+    /// No rule is in force any more; whether each had been applied.
+    pub fn clear(&self) -> bool {
+        std::mem::take(&mut *self.lock()).iter().all(|rule| rule.fired)
+    }
+
+    /// What becomes of a call.
+    pub fn judge(&self, call: Call) -> Option<ErrorKind> {
+        let mut rules = self.lock();
+        for rule in rules.iter_mut().filter(|rule| rule.call == call && (rule.always || !rule.fired)) {
+            if rule.passes == 0 {
+                rule.fired = true;
+                return Some(rule.kind);
+            }
+            rule.passes -= 1;
+        }
+        None
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Rule>> {
+        self.rules.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}

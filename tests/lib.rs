@@ -1,0 +1,21 @@
+//! Checks of the whole: one conformance suite for every driver, and what it is run with.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`bench`] | what a driver must offer to be tested: [`Bench`](bench::Bench), and the simulator's |
+//! | [`rig`] | a runtime over a tapped driver, with the kernels of the suite |
+//! | [`tap`] | a driver around a driver: it counts calls and makes chosen ones fail |
+//! | [`counting`] | what a tap has seen |
+//! | [`faulty`] | what a tap makes fail |
+//! | [`conformance`] | the suite |
+//! | [`expectations`] | which cases a profile fails, as data |
+//! | [`storm`] | the stress program |
+
+pub mod bench;
+pub mod conformance;
+pub mod counting;
+pub mod expectations;
+pub mod faulty;
+pub mod rig;
+pub mod storm;
+pub mod tap;

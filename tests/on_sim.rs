@@ -1,0 +1,65 @@
+//! The conformance suite on the simulator: every profile, with a device that a seed moves and with one that has a thread.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use tenure_sim::drive::Drive;
+use tenure_sim::profile::Profile;
+use tenure_tests::bench::{Bench, SimBench};
+use tenure_tests::conformance::{Case, cases};
+use tenure_tests::expectations::{DEPARTURES, departure};
+
+/// How the device moves in one run of the suite.
+const DRIVES: [(&str, Drive, u64); 4] = [
+    ("uniform", Drive::Seeded, 0),
+    ("lazy", Drive::Seeded, 2),
+    ("eager", Drive::Seeded, 3),
+    ("threaded", Drive::Threaded, 0),
+];
+
+fn main() {
+    let mut arguments = Arguments::from_args();
+    // Waits of two seconds and less: more threads than processors are of use.
+    arguments.test_threads.get_or_insert(4);
+    let mut trials = vec![Trial::test("expectations name cases and profiles", || Ok(check_expectations()))];
+    for profile in Profile::NAMES {
+        for drive in DRIVES {
+            trials.extend(cases::<SimBench>().into_iter().map(|case| trial(profile, drive, case)));
+        }
+    }
+    libtest_mimic::run(&arguments, trials).exit();
+}
+
+fn check_expectations() {
+    for known in DEPARTURES {
+        assert!(Profile::NAMES.contains(&known.profile), "{known:?} names no profile");
+        let case = cases::<SimBench>().into_iter().find(|case| case.name == known.case);
+        assert!(case.is_some_and(|case| case.is_raw), "{known:?} names no raw case: the contract has no exceptions");
+    }
+}
+
+fn trial(profile: &'static str, (drive_name, drive, seed): (&'static str, Drive, u64), case: Case<SimBench>) -> Trial {
+    let name = format!("{profile} {drive_name} {}", case.name);
+    Trial::test(name, move || {
+        let bench = SimBench::new(Profile::named(profile).expect("a listed profile"), drive, seed);
+        let outcome = run(&bench, &case);
+        match (outcome, departure(profile, case.name)) {
+            (Ok(()), None) => Ok(()),
+            (Err(_), Some(_)) => Ok(()),
+            (Ok(()), Some(why)) => Err(format!("passes, and is listed as a failure: {why}").into()),
+            (Err(failure), None) => Err(Failed::from(failure)),
+        }
+    })
+}
+
+fn run(bench: &SimBench, case: &Case<SimBench>) -> Result<(), String> {
+    let outcome = catch_unwind(AssertUnwindSafe(|| (case.run)(bench)));
+    if let Err(panic) = outcome {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        return Err(text.unwrap_or_else(|| "a panic without words".to_owned()));
+    }
+    // A raw case breaks captures and the like on purpose.
+    let findings = if case.is_raw { Vec::new() } else { bench.finish() };
+    if findings.is_empty() { Ok(()) } else { Err(findings.join("\n")) }
+}
