@@ -1,0 +1,48 @@
+//! The command `tenure`: a tour of the core on a simulated or a real GPU, and what goes with it.
+
+mod doctor;
+mod kernels;
+mod tour;
+mod tour_command;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// All went well.
+const FINE: u8 = 0;
+/// A promise was broken, or a result was wrong.
+const BROKEN: u8 = 1;
+/// What was asked for cannot be read or understood.
+const UNUSABLE: u8 = 2;
+
+/// Who may touch a GPU buffer, when a stream may be reused, what waits for a capture, when pinned memory may go: checked.
+#[derive(Debug, Parser)]
+#[command(version, about)]
+struct Command {
+    #[command(subcommand)]
+    what: Option<What>,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Run a real program on the core, and check every result (the default).
+    Tour(tour_command::Arguments),
+    /// Say what is there to run on, and what is missing.
+    Doctor(doctor::Arguments),
+}
+
+fn main() -> ExitCode {
+    let command = Command::parse();
+    let outcome = match command.what.unwrap_or_else(|| What::Tour(tour_command::Arguments::default())) {
+        What::Tour(arguments) => tour_command::run(&arguments),
+        What::Doctor(arguments) => Ok(doctor::run(&arguments)),
+    };
+    match outcome {
+        Ok(code) => ExitCode::from(code),
+        Err(message) => {
+            eprintln!("tenure: {message}");
+            ExitCode::from(UNUSABLE)
+        }
+    }
+}
