@@ -228,7 +228,9 @@ macro_rules! kernel_functions_up_to {
         kernel_functions!($first $($rest)*);
         kernel_functions_up_to!($($rest)*);
     };
-    () => {};
+    () => {
+        kernel_functions!();
+    };
 }
 
 kernel_functions_up_to!(P1 P2 P3 P4 P5 P6 P7 P8 P9 P10 P11 P12 P13 P14 P15 P16);

@@ -56,7 +56,7 @@ quirks! {
     EventNeedsItsStream, "event-needs-its-stream", "ROCm clr hip_event.cpp: query and synchronize use a raw pointer to the stream";
     /// A query of an event from outside a capture is never refused.
     EventQueryUnguarded, "event-query-unguarded", "ROCm clr of 6.3, hip_event.cpp: query has no check";
-    /// A relaxed thread's event queries and waits are refused as those of a global thread.
+    /// A relaxed thread's event queries are refused as those of a global thread.
     EventQueryIgnoresMode, "event-query-ignores-mode", "ROCm/hip issue 3876 (7.0); fixed by rocm-systems 3176, February 2026";
     /// Memory of a plain allocation freed in stream order waits for the device, as a plain free.
     FreeAsyncOfPlainWaits, "free-async-of-plain-waits", "ROCm clr hip_mempool.cpp, hipFreeAsync: falls back to hipFree";
@@ -101,6 +101,8 @@ pub struct Profile {
     pub queue_depth: usize,
     /// How much device memory there is, in bytes.
     pub device_bytes: u64,
+    /// The numbers of the lowest and the highest stream priority.
+    pub priorities: (i32, i32),
     /// What host calls and device work cost, in nanoseconds of the virtual clock.
     pub costs: Costs,
 }
@@ -234,7 +236,8 @@ impl Profile {
 
     fn of(name: &'static str, sets: &[&[Quirk]]) -> Self {
         let quirks = sets.iter().flat_map(|set| set.iter()).fold(0, |bits, quirk| bits | bit(*quirk));
-        Self { name, quirks, queue_depth: 1021, device_bytes: 141 << 30, costs: Costs::H200 }
+        let priorities = if name.starts_with("hip") { (1, -1) } else { (0, -5) };
+        Self { name, quirks, queue_depth: 1021, device_bytes: 141 << 30, priorities, costs: Costs::H200 }
     }
 
     /// Its name.

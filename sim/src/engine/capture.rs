@@ -21,8 +21,8 @@
 //! | of a broken one | invalidated | 901 | 901 | 901 (908 from a wrong thread) |
 //! | left broken by its last one (a quirk) | invalidated | 901 | 900 | 901 |
 //!
-//! Order inside a capture is kept as nodes for waits and records as well; these leave the graph when it ends. A stream is
-//! joined if its last node, waits included, comes before the origin's end.
+//! Order inside a capture is kept as nodes for waits and records as well; these leave the graph when it ends. A capture is
+//! joined if every node that does something comes before the origin's end.
 
 use smallvec::SmallVec;
 use tenure::driver::{Call, CaptureMode, CaptureStatus, DeviceAddress};
@@ -75,11 +75,12 @@ impl Capture {
             }
     }
 
-    /// Whether the last node of every joined stream comes before the origin's.
-    fn is_joined(&self, tails: impl Iterator<Item = u32>, origin: Option<u32>) -> bool {
+    /// Whether all that was recorded, on any stream, comes before the origin's end. A stream that joined and was given no work
+    /// needs no way back: as measured.
+    fn is_joined(&self, origin_tail: Option<u32>) -> bool {
         let mut before = vec![false; self.nodes.len()];
-        if let Some(origin) = origin {
-            before[origin as usize] = true;
+        if let Some(tail) = origin_tail {
+            before[tail as usize] = true;
         }
         // Edges only lead to smaller numbers.
         for node in (0..self.nodes.len()).rev() {
@@ -87,8 +88,7 @@ impl Capture {
                 self.nodes[node].after.iter().for_each(|earlier| before[*earlier as usize] = true);
             }
         }
-        let mut tails = tails;
-        tails.all(|tail| before[tail as usize])
+        self.nodes.iter().zip(&before).all(|(node, before)| *before || node.work.is_none())
     }
 }
 
@@ -162,9 +162,7 @@ impl Engine {
         if capture.state == State::Invalidated {
             return Err(Code::CAPTURE_INVALIDATED);
         }
-        let others = capture.members.iter().filter(|member| **member != stream);
-        let tails = others.filter_map(|member| self.streams[*member as usize].tail);
-        if !capture.listed || !capture.is_joined(tails, self.streams[stream as usize].tail) {
+        if !capture.listed || !capture.is_joined(self.streams[stream as usize].tail) {
             return Err(Code::CAPTURE_UNJOINED);
         }
         Ok(())
@@ -349,7 +347,7 @@ impl Engine {
         if self.captures.is_empty() || self.lenient() || (is_query && self.profile.has(Quirk::EventQueryUnguarded)) {
             return Ok(());
         }
-        if self.profile.has(Quirk::EventQueryIgnoresMode) {
+        if is_query && self.profile.has(Quirk::EventQueryIgnoresMode) {
             return self.guard_as(CaptureMode::Global);
         }
         self.guard_question()
