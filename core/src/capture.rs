@@ -38,7 +38,7 @@ use crate::hold::{Place, within};
 use crate::id::ResourceId;
 use crate::mutant;
 use crate::ownership::{Access, Record, Use, join, submit};
-use crate::queue::{Stream, Submit, Uses};
+use crate::queue::{Memory, Stream, Submit, Uses};
 use crate::reclaim::{Resource, Retired};
 use crate::runtime::{Anchor, Runtime};
 use crate::stream::{Kind, StreamState};
@@ -268,7 +268,7 @@ impl<D: Driver> Session<D> {
     fn list(&self, uses: &Uses<'_, D>) -> Result<Records<D>> {
         let mut listed = self.listed.lock();
         let mut records = SmallVec::new();
-        for (backing, access) in uses {
+        for Memory { backing, access, .. } in uses {
             if !backing.is_of(&self.anchor) {
                 return Err(Misuse::ForeignRuntime.into());
             }

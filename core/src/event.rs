@@ -108,7 +108,7 @@ impl<D: Driver> Event<D> {
         }
         let raw = &stream.state().raw;
         context.check(Call::StreamWaitEvent, context.driver.stream_wait_event(raw, self.raw()))?;
-        let at = stream.state().timeline.submit();
+        let at = stream.state().timeline.submit(&gate);
         gate.follows.insert(self.point.stream.id(), self.point.number, at);
         Ok(())
     }

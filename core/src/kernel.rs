@@ -6,12 +6,11 @@
 
 use std::marker::PhantomData;
 
-use smallvec::SmallVec;
-
 use crate::buffer::{Backing, Readable, Writable};
 use crate::driver::{Argument, Call, Driver};
 use crate::error::Result;
-use crate::ownership::{Access, Point, Points};
+use crate::ownership::{Point, Points};
+use crate::queue::{Memory, Uses};
 use crate::reclaim::{Resource, Retired};
 use crate::runtime::{Anchor, Element};
 use crate::sync::Arc;
@@ -35,59 +34,52 @@ macro_rules! scalars {
 }
 scalars!(u8 u16 u32 u64 usize i8 i16 i32 i64 isize f32 f64 [f32; 2] [f32; 4] [f64; 2] [u32; 2] [u32; 4] [i32; 2] [i32; 4]);
 
-/// What a launch hands to the driver, and what it uses.
-#[derive(Debug)]
-pub struct Packed<'a, D: Driver> {
-    /// The memory, with what the kernel does to it.
-    pub uses: SmallVec<[(&'a Backing<D>, Access); 16]>,
-    /// The arguments in order.
-    pub arguments: SmallVec<[Argument; 16]>,
-}
-
-impl<'a, D: Driver> Packed<'a, D> {
-    #[inline]
-    fn memory<T: Element>(&mut self, memory: &'a (impl Readable<T, D> + ?Sized), access: Access) {
-        let region = memory.region();
-        self.uses.push((region.backing, access));
-        self.arguments.push(region.argument());
-    }
-}
+/// One argument as a launch takes it: what it uses, and what the driver gets.
+pub type Packed<'a, D> = (Memory<'a, D>, Argument);
 
 /// An argument that fits a parameter of type `P`.
 pub trait Fits<'a, P, D: Driver> {
-    /// Adds it.
-    fn pack(self, packed: &mut Packed<'a, D>);
+    /// What it uses and what the driver gets. A scalar uses nothing.
+    fn pack(self) -> Packed<'a, D>;
 }
 
 impl<'a, T: Element, R: Readable<T, D>, D: Driver> Fits<'a, Read<T>, D> for &'a R {
     #[inline]
-    fn pack(self, packed: &mut Packed<'a, D>) {
-        packed.memory(self, Access::Read);
+    fn pack(self) -> Packed<'a, D> {
+        let region = self.region();
+        (Memory::read(region.backing), region.argument())
     }
 }
 
 impl<'a, T: Element, W: Writable<T, D>, D: Driver> Fits<'a, Write<T>, D> for &'a mut W {
     #[inline]
-    fn pack(self, packed: &mut Packed<'a, D>) {
-        packed.memory(&*self, Access::Write);
+    fn pack(self) -> Packed<'a, D> {
+        let region = W::region(self);
+        (Memory::write(region.backing), region.argument())
     }
 }
 
 impl<'a, T: Scalar, D: Driver> Fits<'a, T, D> for T {
     #[inline]
-    fn pack(self, packed: &mut Packed<'a, D>) {
+    fn pack(self) -> Packed<'a, D> {
         let () = T::FITS;
         let mut words = [0_u64; 2];
         let bytes = bytemuck::bytes_of(&self);
         bytemuck::bytes_of_mut(&mut words)[..bytes.len()].copy_from_slice(bytes);
-        packed.arguments.push(Argument::Scalar { words, bytes: bytes.len() as u64 });
+        (Memory::read(Backing::NOTHING), Argument::Scalar { words, bytes: bytes.len() as u64 })
     }
 }
 
 /// A tuple of arguments that fits the signature `S`: up to 16.
 pub trait Arguments<'a, S, D: Driver> {
+    /// An array with what each argument uses. Arrays, since their length is known where a launch is compiled: no argument
+    /// costs a test of it.
+    type Uses: AsRef<Uses<'a, D>>;
+    /// An array with what the driver gets.
+    type Values: AsRef<[Argument]>;
+
     /// Packs all of them.
-    fn pack(self) -> Packed<'a, D>;
+    fn pack(self) -> (Self::Uses, Self::Values);
 }
 
 macro_rules! arguments {
@@ -95,12 +87,14 @@ macro_rules! arguments {
         impl<'a, D: Driver, $($parameter, $argument: Fits<'a, $parameter, D>),*> Arguments<'a, ($($parameter,)*), D>
             for ($($argument,)*)
         {
+            type Uses = [Memory<'a, D>; 0 $(+ { let _: &str = stringify!($parameter); 1 })*];
+            type Values = [Argument; 0 $(+ { let _: &str = stringify!($parameter); 1 })*];
+
             #[inline]
-            fn pack(self) -> Packed<'a, D> {
-                #[allow(unused_mut, reason = "the empty tuple adds nothing")]
-                let mut packed = Packed { uses: SmallVec::new(), arguments: SmallVec::new() };
-                $(self.$index.pack(&mut packed);)*
-                packed
+            #[allow(non_snake_case, reason = "each value is named as its argument's type")]
+            fn pack(self) -> (Self::Uses, Self::Values) {
+                $(let $argument = self.$index.pack();)*
+                ([$($argument.0),*], [$($argument.1),*])
             }
         }
     };

@@ -110,8 +110,8 @@ const NOBODY: u64 = 0;
 #[derive(Debug)]
 pub struct Record<D: Driver> {
     cover: AtomicU64,
-    write: AtomicU64,
-    read: AtomicU64,
+    /// The last read and the last write of the stream that covers, by [`Access`].
+    last: [AtomicU64; 2],
     slots: [Slot; SLOTS],
     views: Views,
     inner: Mutex<Inner<D>>,
@@ -167,21 +167,47 @@ pub fn submit<D: Driver, R>(
     call: Call,
     enqueue: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
 ) -> Result<(R, u64)> {
-    let id = stream.id().number();
-    {
-        let gate = stream.gate_or(|| is_within(Place::Hold)).ok_or(Misuse::InsideHold)?;
-        if uses.iter().all(|used| used.record.covers(id, used.access)) {
-            let gate = unless_planted_window(stream, gate);
-            let (value, number) = stream.enqueue(context, call, enqueue)?;
-            for used in uses.iter() {
-                used.record.stamp(id, used.access, number);
-            }
-            stream.counters.covered.bump();
-            drop(gate);
-            return Ok((value, number));
-        }
+    let covered = uses.iter().map(|used| (used.record, used.access));
+    match submit_covered(context, stream, covered, call, enqueue) {
+        Ok(outcome) => outcome,
+        Err(enqueue) => submit_moving(context, stream, uses, call, enqueue),
     }
-    submit_moving(context, stream, uses, call, enqueue)
+}
+
+/// [`submit`] where `stream` covers every use: under its gate, and without a list. Otherwise nothing was done, and `enqueue` comes back.
+#[inline]
+pub fn submit_covered<'a, D: Driver, R, F>(
+    context: &Context<D>,
+    stream: &StreamState<D>,
+    uses: impl Iterator<Item = (&'a Record<D>, Access)> + Clone,
+    call: Call,
+    enqueue: F,
+) -> std::result::Result<Result<(R, u64)>, F>
+where
+    F: FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
+{
+    let id = stream.id().number();
+    let Some(gate) = stream.gate_or(|| is_within(Place::Hold)) else {
+        return Ok(Err(Misuse::InsideHold.into()));
+    };
+    // Mostly all is covered outright; readers' slots are looked through only where it is not.
+    let outright = uses.clone().all(|(record, _)| record.is_cover(id));
+    if !outright && !uses.clone().all(|(record, access)| record.covers(id, access)) {
+        return Err(enqueue);
+    }
+    let gate = unless_planted_window(stream, gate);
+    let outcome = stream.enqueue(context, call, &gate, enqueue);
+    if let Ok((_, number)) = &outcome {
+        for (record, access) in uses {
+            match outright {
+                true => record.stamp_cover(access, *number),
+                false => drop(record.stamp(id, access, *number)),
+            }
+        }
+        stream.counters.covered.bump();
+    }
+    drop(gate);
+    Ok(outcome)
 }
 
 /// The planted defect `o4_no_gate` opens a window between the check and the enqueue.
@@ -197,9 +223,12 @@ fn unless_planted_window<'a, D: Driver>(
     gate
 }
 
-/// The slow way: locks all buffers, closes those that others cover, orders `stream` after them, then submits.
+/// [`submit`] the slow way: locks all buffers, closes those that others cover, orders `stream` after them, then submits.
+///
+/// # Errors
+/// As for [`submit`].
 #[cold]
-fn submit_moving<D: Driver, R>(
+pub fn submit_moving<D: Driver, R>(
     context: &Context<D>,
     stream: &Arc<StreamState<D>>,
     uses: &mut [Use<'_, D>],
@@ -224,7 +253,7 @@ fn submit_moving<D: Driver, R>(
             stream.counters.handovers.bump();
         }
     }
-    let (value, number) = stream.enqueue(context, call, enqueue)?;
+    let (value, number) = stream.enqueue(context, call, &gate, enqueue)?;
     for (used, inner) in &mut taken {
         if !used.record.stamp(id, used.access, number) {
             inner.closed.add_reader(Point { stream: stream.clone(), number });
@@ -293,7 +322,7 @@ pub fn edge<D: Driver>(
         return Err(Error::StreamBroken(cause));
     }
     let covered = insert_wait(context, stream, point)?;
-    let at = stream.timeline.submit();
+    let at = stream.timeline.submit(gate);
     gate.follows.insert(point.stream.id(), covered, at);
     stream.counters.edges_inserted.bump();
     Ok(at)
@@ -304,7 +333,7 @@ pub fn join<D: Driver>(context: &Context<D>, from: &Arc<StreamState<D>>, to: &Ar
     let mut gate = to.gate();
     let point = Point { stream: from.clone(), number: 0 };
     let reach = insert_wait(context, to, &point)?;
-    let at = to.timeline.submit();
+    let at = to.timeline.submit(&gate);
     gate.follows.insert(from.id(), reach, at);
     Ok(())
 }
@@ -333,24 +362,25 @@ fn insert_wait<D: Driver>(context: &Context<D>, stream: &StreamState<D>, point: 
 }
 
 impl<D: Driver> StreamState<D> {
-    /// Makes the driver call and numbers it. The caller holds the gate.
+    /// Makes the driver call and numbers it, under the stream's own gate.
     #[inline]
     fn enqueue<R>(
         &self,
         context: &Context<D>,
         call: Call,
+        gate: &Gate,
         body: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
     ) -> Result<(R, u64)> {
         if let Kind::Adopted(_) = self.kind {
             self.check_not_capturing(context)?;
         }
-        let early = mutant!("o2_number_early").then(|| self.timeline.submit());
+        let early = mutant!("o2_number_early").then(|| self.timeline.submit(gate));
         let value = context.check(call, body(&context.driver, &self.raw))?;
         if let Kind::Adopted(last) = &self.kind {
             self.mark_adopted(context, last);
         }
         self.counters.launches.bump();
-        Ok((value, early.unwrap_or_else(|| self.timeline.submit())))
+        Ok((value, early.unwrap_or_else(|| self.timeline.submit(gate))))
     }
 
     /// An event on an adopted stream that captures would belong to the capture, and asking for it later would break it.
@@ -393,8 +423,7 @@ impl<D: Driver> Record<D> {
     pub fn new() -> Self {
         Self {
             cover: AtomicU64::new(NOBODY),
-            write: AtomicU64::new(0),
-            read: AtomicU64::new(0),
+            last: [AtomicU64::new(0), AtomicU64::new(0)],
             slots: std::array::from_fn(|_| Slot { stream: AtomicU64::new(NOBODY), read: AtomicU64::new(0) }),
             views: Views::new(),
             inner: Mutex::new(Inner { cover: None, slots: std::array::from_fn(|_| None), closed: Closed::new() }),
@@ -406,10 +435,29 @@ impl<D: Driver> Record<D> {
     fn covers(&self, stream: u64, access: Access) -> bool {
         // Relaxed: cover and slots change only under the gate of the stream that they name, which the caller holds, or
         // under `inner`, which he holds.
-        if self.cover.load(Ordering::Relaxed) == stream {
-            return true;
+        self.is_cover(stream)
+            || access == Access::Read && self.slots.iter().any(|slot| slot.stream.load(Ordering::Relaxed) == stream)
+    }
+
+    fn last(&self, access: Access) -> &AtomicU64 {
+        &self.last[access as usize]
+    }
+
+    /// Whether `stream` covers this outright. The caller holds its gate, or `inner`.
+    #[inline]
+    fn is_cover(&self, stream: u64) -> bool {
+        // Relaxed: as in `covers`.
+        self.cover.load(Ordering::Relaxed) == stream
+    }
+
+    /// Notes submission `number` of the stream that covers this. The caller holds its gate.
+    #[inline]
+    fn stamp_cover(&self, access: Access, number: u64) {
+        if mutant!("o1_no_stamp") {
+            return;
         }
-        access == Access::Read && self.slots.iter().any(|slot| slot.stream.load(Ordering::Relaxed) == stream)
+        // Relaxed: numbers on a stream are written and closed under its gate.
+        self.last[access as usize].store(number, Ordering::Relaxed);
     }
 
     /// Notes submission `number` of `stream`. The caller holds its gate. `false`: the stream has no place here.
@@ -418,13 +466,12 @@ impl<D: Driver> Record<D> {
         if mutant!("o1_no_stamp") {
             return true;
         }
-        // Relaxed throughout: numbers on a stream are written and closed under its gate.
-        if self.cover.load(Ordering::Relaxed) == stream {
-            let last = if access == Access::Write { &self.write } else { &self.read };
-            last.store(number, Ordering::Relaxed);
+        if self.is_cover(stream) {
+            self.stamp_cover(access, number);
             return true;
         }
         for slot in &self.slots {
+            // Relaxed throughout: as in `stamp_cover`.
             if slot.stream.load(Ordering::Relaxed) == stream {
                 slot.read.store(number, Ordering::Relaxed);
                 return true;
@@ -452,8 +499,8 @@ impl<D: Driver> Record<D> {
     fn close_cover(&self, inner: &mut Inner<D>, owner: Arc<StreamState<D>>, access: Access) {
         let gate = (!mutant!("o1_close_ungated")).then(|| owner.gate());
         self.cover.store(NOBODY, Ordering::Relaxed);
-        let write = self.write.load(Ordering::Relaxed);
-        let read = self.read.load(Ordering::Relaxed);
+        let write = self.last(Access::Write).load(Ordering::Relaxed);
+        let read = self.last(Access::Read).load(Ordering::Relaxed);
         if access == Access::Read {
             // The old owner goes on reading: its slot is set under its gate.
             self.slots[0].read.store(read, Ordering::Relaxed);
@@ -486,8 +533,8 @@ impl<D: Driver> Record<D> {
     fn move_to(&self, inner: &mut Inner<D>, stream: &Arc<StreamState<D>>, access: Access, touch: u64) {
         let id = stream.id().number();
         if access == Access::Write {
-            self.write.store(touch, Ordering::Relaxed);
-            self.read.store(0, Ordering::Relaxed);
+            self.last(Access::Write).store(touch, Ordering::Relaxed);
+            self.last(Access::Read).store(0, Ordering::Relaxed);
             self.cover.store(id, Ordering::Relaxed);
             inner.cover = Some(stream.clone());
             inner.closed.clear();
@@ -518,10 +565,10 @@ impl<D: Driver> Record<D> {
 
     /// Everything that may still use it, by exclusive access: no lock.
     pub fn into_points(&mut self) -> Points<D> {
-        let Self { write, read, slots, inner, .. } = self;
+        let Self { last, slots, inner, .. } = self;
         let inner = inner.get_mut();
         let mut points: Points<D> = SmallVec::new();
-        let numbers = [&*write, &*read].map(|number| number.load(Ordering::Relaxed));
+        let numbers = [&last[0], &last[1]].map(|number| number.load(Ordering::Relaxed));
         if let Some(owner) = inner.cover.take() {
             points.push(Point { number: numbers[0].max(numbers[1]), stream: owner });
         }
@@ -539,8 +586,8 @@ impl<D: Driver> Record<D> {
         let mut points: Points<D> = SmallVec::new();
         if let Some(owner) = &inner.cover {
             // Relaxed: a stamp that happened before the question is seen; of others nothing is promised (O2).
-            let write = self.write.load(Ordering::Relaxed);
-            let read = if access == Access::Write { self.read.load(Ordering::Relaxed) } else { 0 };
+            let write = self.last(Access::Write).load(Ordering::Relaxed);
+            let read = if access == Access::Write { self.last(Access::Read).load(Ordering::Relaxed) } else { 0 };
             points.push(Point { stream: owner.clone(), number: write.max(read) });
         }
         if access == Access::Write {

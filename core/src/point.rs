@@ -4,7 +4,7 @@
 //! only grow. So "is this still busy?" is a comparison, nothing stores its answer, and no answer can be lost (O2):
 //!
 //! - a number is taken *after* the driver accepted the work, so whoever reads `submitted >= n` knows that work n was
-//!   accepted. Two threads may take numbers out of queue order; a number still never exceeds what was accepted.
+//!   accepted. It is taken under the stream's gate, in the order of the queue.
 //! - `completed` is raised to a value of `submitted` that was read *before* the question was put to the driver: the
 //!   [`Horizon`] is that reading, and only [`Timeline::horizon`] makes one.
 //!
@@ -13,13 +13,14 @@
 //! The counters are 64 bits wide: at a submission a nanosecond they wrap after 584 years.
 
 use crate::ordering;
-use crate::sync::atomic::AtomicU64;
+use crate::stream::Gate;
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// The two counters of a stream.
 ///
 /// | counter | changes by | keeps |
 /// |---|---|---|
-/// | `submitted` | `fetch_add` after acceptance, E1 | O2 S2 |
+/// | `submitted` | one more after acceptance, under the stream's gate, E1 | O2 S2 |
 /// | `completed` | `fetch_max` of a horizon, E2 | O2 O3 S2 S3 |
 #[derive(Debug)]
 pub struct Timeline {
@@ -50,11 +51,15 @@ impl Timeline {
         Self { submitted: AtomicU64::new(0), completed: AtomicU64::new(0) }
     }
 
-    /// Numbers one submission that the driver has accepted. The numbers begin at 1.
+    /// Numbers one submission that the driver has accepted. The numbers begin at 1. The stream's own gate is held, so a load
+    /// and a store do.
     #[inline]
-    pub fn submit(&self) -> u64 {
+    pub fn submit(&self, _gate: &Gate) -> u64 {
+        // Relaxed: only holders of the gate write it.
+        let number = self.submitted.load(Ordering::Relaxed) + 1;
         // E1.w: Release; pairs with E1.r in `horizon`. Who reads the number may ask the driver about the work.
-        self.submitted.fetch_add(1, ordering!("E1.w", Release)) + 1
+        self.submitted.store(number, ordering!("E1.w", Release));
+        number
     }
 
     /// What had been accepted by now. Read it before the question is put to the driver.

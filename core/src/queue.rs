@@ -10,7 +10,7 @@ use crate::future::{Completion, Download};
 use crate::hold::{Place, within};
 use crate::id::{ResourceId, StreamId};
 use crate::kernel::{Arguments, Kernel};
-use crate::ownership::{Access, Point, Points, Record, Use, submit};
+use crate::ownership::{Access, Point, Points, Record, Use, submit, submit_covered, submit_moving};
 use crate::reclaim::{Ask, Resource, Retired};
 use crate::runtime::{Anchor, Element};
 use crate::stream::{Kind, StreamState};
@@ -18,7 +18,38 @@ use crate::sync::Arc;
 use std::ptr::NonNull;
 
 /// The memory that one submission uses.
-pub type Uses<'a, D> = [(&'a Backing<D>, Access)];
+pub type Uses<'a, D> = [Memory<'a, D>];
+
+/// One argument's memory, and what the submission does with it.
+#[derive(Debug)]
+pub struct Memory<'a, D: Driver> {
+    /// What it lies in.
+    pub backing: &'a Backing<D>,
+    /// What is done with it.
+    pub access: Access,
+    // The backing's own: looked up once, where the argument is packed.
+    record: Option<&'a Record<D>>,
+}
+
+impl<'a, D: Driver> Memory<'a, D> {
+    /// Memory that is only read.
+    #[inline]
+    pub fn read(backing: &'a Backing<D>) -> Self {
+        Self::new(backing, Access::Read)
+    }
+
+    /// Memory that is written, and perhaps read.
+    #[inline]
+    pub fn write(backing: &'a Backing<D>) -> Self {
+        Self::new(backing, Access::Write)
+    }
+
+    /// Memory that is accessed so.
+    #[inline]
+    pub fn new(backing: &'a Backing<D>, access: Access) -> Self {
+        Self { backing, access, record: backing.record() }
+    }
+}
 
 /// The part of a queue that knows where a submission goes.
 pub trait Submit<D: Driver> {
@@ -67,11 +98,11 @@ pub trait Queue<D: Driver>: Submit<D> {
     where
         D: 'a,
     {
-        let packed = arguments.pack();
-        self.submit_raw(&packed.uses, Call::Launch, |driver, stream| {
+        let (uses, values) = arguments.pack();
+        self.submit_raw(uses.as_ref(), Call::Launch, |driver, stream| {
             // SAFETY: O6, C4. `Module::kernel` vouched for the signature; each pointer's memory stays until this submission, or
             // the graph that recorded it, is done: the record has its number, or the graph its backing.
-            unsafe { driver.launch(stream, &kernel.function, &config, &packed.arguments) }
+            unsafe { driver.launch(stream, &kernel.function, &config, values.as_ref()) }
         })?;
         Ok(())
     }
@@ -86,7 +117,7 @@ pub trait Queue<D: Driver>: Submit<D> {
         if from_region.bytes == 0 {
             return Ok(());
         }
-        let uses = [(from_region.backing, Access::Read), (to_region.backing, Access::Write)];
+        let uses = [Memory::read(from_region.backing), Memory::write(to_region.backing)];
         self.submit_raw(&uses, Call::Copy, |driver, stream| {
             let (to, from) = (Location::Device(to_region.address), Location::Device(from_region.address));
             // SAFETY: O6, C4. Both regions lie in their backings, which stay as in `launch`.
@@ -104,7 +135,7 @@ pub trait Queue<D: Driver>: Submit<D> {
         if region.bytes == 0 {
             return Ok(());
         }
-        self.submit_raw(&[(region.backing, Access::Write)], Call::Fill, |driver, stream| {
+        self.submit_raw(&[Memory::write(region.backing)], Call::Fill, |driver, stream| {
             // SAFETY: O6, C4. The region lies in its backing, which stays as in `launch`.
             unsafe { driver.fill(stream, region.address, byte, region.bytes) }
         })?;
@@ -124,7 +155,7 @@ pub trait Queue<D: Driver>: Submit<D> {
         }
         let mut snapshot = from.to_vec();
         let host = HostPointer(NonNull::from(&mut *snapshot).cast());
-        let number = self.submit_raw(&[(region.backing, Access::Write)], Call::Copy, |driver, stream| {
+        let number = self.submit_raw(&[Memory::write(region.backing)], Call::Copy, |driver, stream| {
             // SAFETY: O6, C10. The snapshot is kept until the copy has completed, or by the graph; the region as in `launch`.
             unsafe { driver.copy(stream, Location::Device(region.address), Location::Host(host), region.bytes) }
         });
@@ -217,12 +248,11 @@ impl<D: Driver> Submit<D> for Stream<D> {
         call: Call,
         enqueue: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
     ) -> Result<(R, u64)> {
-        if !uses.iter().all(|(backing, _)| backing.is_of(&self.lease.anchor)) {
-            return Err(Misuse::ForeignRuntime.into());
+        let records = uses.iter().filter_map(|memory| Some((memory.record?, memory.access)));
+        match submit_covered(&self.lease.anchor.context, &self.lease.state, records, call, enqueue) {
+            Ok(outcome) => outcome,
+            Err(enqueue) => self.submit_uncovered(uses, call, enqueue),
         }
-        let records = uses.iter().filter_map(|(backing, access)| Some(Use::new(backing.record()?, *access)));
-        let mut records: SmallVec<[Use<'_, D>; 16]> = records.collect();
-        submit(&self.lease.anchor.context, &self.lease.state, &mut records, call, enqueue)
     }
 
     fn keep(&self, memory: Box<dyn std::any::Any + Send>, number: u64) {
@@ -239,6 +269,22 @@ impl<D: Driver> Submit<D> for Stream<D> {
 impl<D: Driver> Stream<D> {
     pub(crate) fn new(anchor: Arc<Anchor<D>>, state: Arc<StreamState<D>>) -> Self {
         Self { lease: Arc::new(Lease { state, anchor }) }
+    }
+
+    /// The slow way. Memory of another runtime always comes here: only a stream that passed this test ever covers.
+    #[cold]
+    fn submit_uncovered<R>(
+        &self,
+        uses: &Uses<'_, D>,
+        call: Call,
+        enqueue: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
+    ) -> Result<(R, u64)> {
+        if !uses.iter().all(|memory| memory.backing.is_of(&self.lease.anchor)) {
+            return Err(Misuse::ForeignRuntime.into());
+        }
+        let records = uses.iter().filter_map(|memory| Some(Use::new(memory.record?, memory.access)));
+        let mut records: SmallVec<[Use<'_, D>; 16]> = records.collect();
+        submit_moving(&self.lease.anchor.context, &self.lease.state, &mut records, call, enqueue)
     }
 
     pub(crate) fn state(&self) -> &Arc<StreamState<D>> {
@@ -318,7 +364,7 @@ impl<D: Driver> Stream<D> {
             return Ok(Download::new(self, memory, 0));
         }
         let host = HostPointer(NonNull::from(&mut *memory).cast());
-        let (_, number) = self.submit_raw(&[(region.backing, Access::Read)], Call::Copy, |driver, stream| {
+        let (_, number) = self.submit_raw(&[Memory::read(region.backing)], Call::Copy, |driver, stream| {
             // SAFETY: O6, R4. The region lies in its backing, which stays as in `launch`; `Download` keeps `memory` until the
             // copy has completed, even when it is dropped.
             unsafe { driver.copy(stream, Location::Host(host), Location::Device(region.address), region.bytes) }
@@ -370,7 +416,8 @@ impl<D: Driver> Stream<D> {
     /// # Panics
     /// When `body` does; its work counts as submitted.
     pub unsafe fn use_on<R>(&self, uses: &[(Region<'_, D>, Access)], body: impl FnOnce(&D::Stream) -> R) -> Result<R> {
-        let uses: SmallVec<[_; 16]> = uses.iter().map(|(region, access)| (region.backing, *access)).collect();
+        let uses: SmallVec<[_; 16]> =
+            uses.iter().map(|(region, access)| Memory::new(region.backing, *access)).collect();
         let (outcome, _) = self.submit_raw(&uses, Call::Launch, |_, raw| {
             Ok(within(Place::Hold, || std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(raw)))))
         })?;

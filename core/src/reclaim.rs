@@ -439,6 +439,8 @@ impl<D: Driver> Turn<'_, D> {
         if self.context.lost().is_some() {
             return;
         }
+        // Its frees wait for nothing but their own turn; some drivers do not destroy a stream before its work is done.
+        drop(self.context.guarded(Call::StreamSynchronize, |driver| driver.stream_synchronize(&home.raw)));
         // SAFETY: S6. Only turns use this stream, and the caller holds the bench at the end of the last.
         let answer = unsafe { self.context.driver.stream_destroy(&home.raw) };
         if let Err(error) = answer {

@@ -41,7 +41,8 @@ pub struct Entry<P> {
     pub status: Status,
     /// Live wraps of it, or of parts of it.
     pub count: usize,
-    /// Raised whenever the count falls to zero: a release decided before a revival is void.
+    /// When the count last fell to zero, by the table's clock: a release decided before a revival, or about an earlier
+    /// registration of the same addresses, is void (P12).
     pub epoch: u64,
     /// The scope that ends it without asking others.
     pub scope: Option<ScopeId>,
@@ -78,6 +79,8 @@ pub enum Meeting {
 #[derive(Debug)]
 pub struct Table<P> {
     ranges: BTreeMap<usize, Entry<P>>,
+    /// Moments at which a count fell to zero, in this table: no two are the same.
+    epochs: u64,
 }
 
 impl<P> Default for Table<P> {
@@ -89,7 +92,7 @@ impl<P> Default for Table<P> {
 impl<P> Table<P> {
     /// No ranges.
     pub const fn new() -> Self {
-        Self { ranges: BTreeMap::new() }
+        Self { ranges: BTreeMap::new(), epochs: 0 }
     }
 
     /// What `bytes` (at least 1) at `start` meet. Ranges never overlap each other, so of those that begin before the end of
@@ -150,7 +153,8 @@ impl<P> Table<P> {
         if entry.count > 0 {
             return None;
         }
-        entry.epoch += 1;
+        self.epochs += 1;
+        entry.epoch = if mutant!("p12_epoch_by_range") { entry.epoch + 1 } else { self.epochs };
         entry.status = Status::Pending;
         Some(entry.epoch)
     }
@@ -270,6 +274,19 @@ mod tests {
         assert_eq!(table.meet(100, 50, None), Meeting::InFlight, "nobody shares a range that is going");
         table.released(100);
         assert!(table.is_empty(), "a released range is gone");
+    }
+
+    #[test]
+    fn the_same_addresses_are_another_registration() {
+        let mut table = live(100, 50);
+        let before = table.give_back(100).expect("the last count was given back");
+        assert!(table.begin_release(100, before), "nobody revived it");
+        table.released(100);
+        table.begin(100, 80, None);
+        table.registered(100, ());
+        let after = table.give_back(100).expect("the last count was given back");
+        assert_ne!(before, after, "P12: a decision about the shorter registration is not one about the longer");
+        assert!(!table.begin_release(100, before), "P12: the old decision is void");
     }
 
     #[test]
