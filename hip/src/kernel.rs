@@ -10,6 +10,7 @@
 //! that cannot be read, is cut short or was changed is compiled anew; a folder that cannot be written is only a slower
 //! start. Entries appear whole, by rename. At most 1,024 are kept: the oldest go first.
 
+mod architecture;
 mod cache;
 pub(crate) mod image;
 
@@ -20,13 +21,6 @@ use std::ptr::NonNull;
 use crate::error::{Error, SUCCESS, text_of};
 use crate::load::{self, CompilerLibrary, LoadError};
 use crate::sys;
-
-/// What the compiler of 5.2 was seen to compile for.
-const KNOWN_TO_5_2: [&str; 24] = [
-    "gfx600", "gfx700", "gfx801", "gfx803", "gfx810", "gfx900", "gfx902", "gfx904", "gfx906", "gfx908", "gfx909",
-    "gfx90a", "gfx90c", "gfx1010", "gfx1011", "gfx1012", "gfx1013", "gfx1030", "gfx1031", "gfx1032", "gfx1033",
-    "gfx1034", "gfx1035", "gfx1036",
-];
 
 /// How source is compiled.
 ///
@@ -211,19 +205,14 @@ impl Hiprtc {
         Ok(code)
     }
 
-    /// The compiler of 5.2 aborts the process over an architecture that it does not know (seen with Debian's 5.2.3), where
-    /// later ones return an error.
+    /// Some versions abort the process over an architecture that they do not know.
     fn check_architecture(&self, options: &CompileOptions) -> Result<(), Error> {
-        let version = load::library().map_or(0, |library| library.version);
-        if !(1..50_300_000).contains(&version) {
-            return Ok(());
-        }
         let name = options.architecture.as_deref().unwrap_or_default();
-        let name = name.split(':').next().unwrap_or_default();
-        match name.is_empty() || KNOWN_TO_5_2.contains(&name) {
+        match name.is_empty() || architecture::is_known(name, &self.library.path) {
             true => Ok(()),
             false => {
-                Err(Error::refused("hiprtcCompileProgram", format!("HIP 5.2 does not know the architecture {name}")))
+                let text = format!("the compiler does not know the architecture {name}");
+                Err(Error::refused("hiprtcCompileProgram", text))
             }
         }
     }

@@ -34,7 +34,7 @@ use libloading::os::unix::Library as SharedObject;
 
 use crate::error::{SUCCESS, text_of};
 use crate::profile::Profile;
-use crate::sys::{self, Compiler, Runtime};
+use crate::sys::{self, Comgr, Compiler, Runtime};
 
 /// The variable that names the library of the runtime.
 pub const LIBRARY_VARIABLE: &str = "TENURE_HIP_LIBRARY";
@@ -236,6 +236,22 @@ pub(crate) fn compiler_library() -> Result<&'static CompilerLibrary, &'static Lo
     COMPILER.get_or_init(open_compiler).as_ref()
 }
 
+/// The table of the runtime's library, for calls that this crate does not make.
+///
+/// # Errors
+/// [`LoadError`] where there is no library. No device is needed.
+pub fn runtime() -> Result<Runtime, LoadError> {
+    library().map(|library| library.runtime).map_err(Clone::clone)
+}
+
+/// The table of the compiler's library.
+///
+/// # Errors
+/// [`LoadError::NoCompiler`] where there is none.
+pub fn compiler() -> Result<Compiler, LoadError> {
+    compiler_library().map(|library| library.compiler).map_err(Clone::clone)
+}
+
 /// The library with at least one usable device.
 pub(crate) fn usable_library() -> Result<(&'static Library, usize), LoadError> {
     let library = library().map_err(Clone::clone)?;
@@ -363,6 +379,14 @@ fn compiler_candidates(library: Option<&Library>) -> Vec<PathBuf> {
     let holds_both = library.filter(|library| library.platform == Platform::Amd && library.version < 70_000_000);
     names.extend(holds_both.map(|library| library.path.clone()));
     names
+}
+
+/// The library below the compiler, the first of `names` that opens.
+pub(crate) fn open_comgr(names: &[PathBuf]) -> Option<Comgr> {
+    let (object, _) = open_first(names).ok()?;
+    let object: &'static SharedObject = Box::leak(Box::new(object));
+    // SAFETY: H1. The object is leaked, and the names are those of the vendor's header.
+    Some(unsafe { Comgr::resolve(|symbol| find(object, symbol)) })
 }
 
 fn open_first(names: &[PathBuf]) -> Result<(SharedObject, PathBuf), Vec<Attempt>> {

@@ -137,7 +137,7 @@ pub struct Symbol {
     pub name: &'static str,
     /// The first version seen to have it, and the last where it went away again.
     pub versions: &'static str,
-    /// The page of the vendor's reference, below [`PAGES`].
+    /// The page of the vendor's reference: below [`PAGES`], or whole.
     pub page: &'static str,
 }
 
@@ -146,7 +146,11 @@ pub const PAGES: &str = "https://rocm.docs.amd.com/projects/HIP/en/latest/refere
 
 impl fmt::Display for Symbol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:<36} {:<12} {PAGES}{}.html", self.name, self.versions, self.page)
+        write!(f, "{:<36} {:<6} ", self.name, self.versions)?;
+        match self.page.contains("://") {
+            true => f.write_str(self.page),
+            false => write!(f, "{PAGES}{}.html", self.page),
+        }
     }
 }
 
@@ -351,5 +355,14 @@ table! {
         hiprtcGetLoweredName(
             program: hiprtcProgram, expression: *const c_char, lowered: *mut *const c_char
         ) -> c_int, "5.2-";
+    }
+}
+
+table! {
+    /// The functions of `libamd_comgr`, which hiprtc compiles with.
+    Comgr;
+    "https://github.com/ROCm/llvm-project/tree/amd-staging/amd/comgr" {
+        amd_comgr_get_isa_count(count: *mut usize) -> c_int, "5.2-";
+        amd_comgr_get_isa_name(index: usize, name: *mut *const c_char) -> c_int, "5.2-";
     }
 }

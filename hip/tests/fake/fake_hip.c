@@ -132,7 +132,7 @@ int hipDeviceTotalMem(size_t *out, int device) { ENTER; (void)device; *out = (si
 int hipDeviceGetPCIBusId(char *out, int bytes, int device) { ENTER; snprintf(out, bytes, "0000:0%d:00.0", device); return 0; }
 int hipGetDeviceProperties(char *out, int device) { ENTER; (void)device; strcpy(out, "Fake"); strcpy(out + 396, "gfx90a"); return 0; }
 #ifndef WITHOUT_NEWER
-int hipGetDevicePropertiesR0600(char *out, int device) { ENTER; (void)device; strcpy(out, "Fake"); strcpy(out + 1160, "gfx942:xnack-"); return 0; }
+int hipGetDevicePropertiesR0600(char *out, int device) { ENTER; (void)device; strcpy(out, "Fake"); strcpy(out + 1160, "gfx90a:xnack-"); return 0; }
 #endif
 int hipDeviceGetStreamPriorityRange(int *least, int *greatest) { ENTER; *least = 1, *greatest = -1; return 0; }
 int hipMemGetInfo(size_t *free, size_t *total) { ENTER; *free = *total = (size_t)64 << 30; return 0; }
