@@ -29,6 +29,8 @@ pub mod diagnosis;
 pub mod driver;
 pub mod error;
 pub mod kernel;
+#[cfg(feature = "hip-sys")]
+mod linked;
 pub mod load;
 pub mod profile;
 pub mod sys;

@@ -408,7 +408,7 @@ fn problem_of(error: &libloading::Error) -> String {
     }
 }
 
-fn find(object: &SharedObject, symbol: &CStr) -> Option<NonNull<c_void>> {
+pub(crate) fn find(object: &SharedObject, symbol: &CStr) -> Option<NonNull<c_void>> {
     // SAFETY: H1. Only the address is taken here; the table says what it is called as.
     let found = unsafe { object.get::<*mut c_void>(symbol.to_bytes_with_nul()) };
     NonNull::new(found.ok()?.into_raw())
