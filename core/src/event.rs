@@ -36,6 +36,7 @@ impl<D: Driver> Event<D> {
         let anchor = stream.anchor().clone();
         let context = &anchor.context;
         context.check_alive()?;
+        stream.state().check_takes_work(context)?;
         let raw = context.check(Call::EventCreate, context.driver.event_create(timing))?;
         // Read before the record: what is accepted later is not behind the event.
         let number = stream.state().timeline.horizon().number();
@@ -106,6 +107,7 @@ impl<D: Driver> Event<D> {
         if gate.follows.find(self.point.stream.id(), self.point.number).is_some() {
             return Ok(());
         }
+        stream.state().check_takes_work(context)?;
         let raw = &stream.state().raw;
         context.check(Call::StreamWaitEvent, context.driver.stream_wait_event(raw, self.raw()))?;
         let at = stream.state().timeline.submit(&gate);

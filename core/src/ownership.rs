@@ -151,6 +151,27 @@ impl<'a, D: Driver> Use<'a, D> {
     }
 }
 
+/// The buffers of one submission, however they are held. Where their number is known when a launch is compiled, going through
+/// them costs no loop.
+pub trait Records<D: Driver> {
+    /// Whether `test` holds for every one.
+    fn all(&self, test: impl Fn(&Record<D>, Access) -> bool + Copy) -> bool;
+    /// Does `act` with every one.
+    fn each(&self, act: impl Fn(&Record<D>, Access) + Copy);
+}
+
+impl<D: Driver> Records<D> for [Use<'_, D>] {
+    #[inline]
+    fn all(&self, test: impl Fn(&Record<D>, Access) -> bool + Copy) -> bool {
+        self.iter().all(|used| test(used.record, used.access))
+    }
+
+    #[inline]
+    fn each(&self, act: impl Fn(&Record<D>, Access) + Copy) {
+        self.iter().for_each(|used| act(used.record, used.access));
+    }
+}
+
 /// Enqueues one submission that uses `uses` on `stream`, ordered after all that conflicts with it; returns its number.
 ///
 /// `enqueue` makes the driver call. It runs once, under the stream's gate, or not at all. `uses` may name a buffer twice. It comes back
@@ -167,8 +188,7 @@ pub fn submit<D: Driver, R>(
     call: Call,
     enqueue: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
 ) -> Result<(R, u64)> {
-    let covered = uses.iter().map(|used| (used.record, used.access));
-    match submit_covered(context, stream, covered, call, enqueue) {
+    match submit_covered(context, stream, &*uses, call, enqueue) {
         Ok(outcome) => outcome,
         Err(enqueue) => submit_moving(context, stream, uses, call, enqueue),
     }
@@ -176,10 +196,10 @@ pub fn submit<D: Driver, R>(
 
 /// [`submit`] where `stream` covers every use: under its gate, and without a list. Otherwise nothing was done, and `enqueue` comes back.
 #[inline]
-pub fn submit_covered<'a, D: Driver, R, F>(
+pub fn submit_covered<D: Driver, R, F>(
     context: &Context<D>,
     stream: &StreamState<D>,
-    uses: impl Iterator<Item = (&'a Record<D>, Access)> + Clone,
+    uses: &(impl Records<D> + ?Sized),
     call: Call,
     enqueue: F,
 ) -> std::result::Result<Result<(R, u64)>, F>
@@ -191,18 +211,16 @@ where
         return Ok(Err(Misuse::InsideHold.into()));
     };
     // Mostly all is covered outright; readers' slots are looked through only where it is not.
-    let outright = uses.clone().all(|(record, _)| record.is_cover(id));
-    if !outright && !uses.clone().all(|(record, access)| record.covers(id, access)) {
+    let outright = uses.all(|record, _| record.is_cover(id));
+    if !outright && !uses.all(|record, access| record.covers(id, access)) {
         return Err(enqueue);
     }
     let gate = unless_planted_window(stream, gate);
     let outcome = stream.enqueue(context, call, &gate, enqueue);
     if let Ok((_, number)) = &outcome {
-        for (record, access) in uses {
-            match outright {
-                true => record.stamp_cover(access, *number),
-                false => drop(record.stamp(id, access, *number)),
-            }
+        match outright {
+            true => uses.each(|record, access| record.stamp_cover(access, *number)),
+            false => uses.each(|record, access| drop(record.stamp(id, access, *number))),
         }
         stream.counters.covered.bump();
     }
@@ -246,6 +264,8 @@ pub fn submit_moving<D: Driver, R>(
         }
     }
     let mut gate = stream.gate();
+    // Before the first wait, not only before the enqueue.
+    stream.check_takes_work(context)?;
     for (used, inner) in &mut taken {
         if !used.record.covers(id, used.access) {
             let touch = order_after(context, stream, &mut gate, &inner.closed, used.access)?;
@@ -371,9 +391,7 @@ impl<D: Driver> StreamState<D> {
         gate: &Gate,
         body: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
     ) -> Result<(R, u64)> {
-        if let Kind::Adopted(_) = self.kind {
-            self.check_not_capturing(context)?;
-        }
+        self.check_takes_work(context)?;
         let early = mutant!("o2_number_early").then(|| self.timeline.submit(gate));
         let value = context.check(call, body(&context.driver, &self.raw))?;
         if let Kind::Adopted(last) = &self.kind {
@@ -383,7 +401,16 @@ impl<D: Driver> StreamState<D> {
         Ok((value, early.unwrap_or_else(|| self.timeline.submit(gate))))
     }
 
-    /// An event on an adopted stream that captures would belong to the capture, and asking for it later would break it.
+    /// Refuses an adopted stream that captures. A wait for work of ours would break that capture (C1), and an event on the
+    /// stream would belong to it, so that asking for it later would break it too.
+    #[inline]
+    pub fn check_takes_work(&self, context: &Context<D>) -> Result<()> {
+        match self.kind {
+            Kind::Adopted(_) => self.check_not_capturing(context),
+            _ => Ok(()),
+        }
+    }
+
     #[cold]
     fn check_not_capturing(&self, context: &Context<D>) -> Result<()> {
         let status = context.check(Call::CaptureStatus, context.driver.capture_status(&self.raw))?;
