@@ -47,6 +47,8 @@ impl Sim {
         if let Some(id) = self.stream_id(stream) {
             self.shared().world.lock().stalled.retain(|stalled| *stalled != id);
             self.shared().work.notify_one();
+            // A thread that waits moves the device itself where nothing else does.
+            self.shared().progress.notify_all();
         }
     }
 
