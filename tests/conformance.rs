@@ -4,6 +4,10 @@
 //! [`expectations`](crate::expectations) lists who fails which. A *contract* case goes through the typed interface and shows one line of the
 //! contract, whose name it begins with; it holds on every driver.
 
+use std::time::{Duration, Instant};
+
+use tenure::driver::{DriverError, ErrorKind};
+
 use crate::bench::Bench;
 
 pub mod api;
@@ -50,4 +54,18 @@ pub(crate) use list_cases;
 pub fn cases<B: Bench>() -> Vec<Case<B>> {
     let modules = [ownership::cases, stream::cases, capture::cases, registration::cases, reclaim::cases, api::cases];
     modules.iter().flat_map(|cases| cases()).collect()
+}
+
+/// The word for the error, if it is one.
+fn word<T, E: DriverError>(answer: Result<T, E>) -> Option<ErrorKind> {
+    answer.err().map(|error| error.kind())
+}
+
+/// Looks until it is so.
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(5);
+    while !is_so() {
+        assert!(Instant::now() < end, "{what}, but not within five seconds");
+        std::thread::sleep(Duration::from_micros(100));
+    }
 }

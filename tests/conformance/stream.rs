@@ -1,3 +1,507 @@
-//! stream
-use super::list_cases;
-list_cases!("stream": raw [] contract []);
+//! Streams and their pool: S1 to S7, adopted streams, and libraries that enqueue by themselves.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use tenure::driver::{Call, CaptureMode, Driver, ErrorKind, HostFunction, Priority, Progress, Timing};
+use tenure::{Access, Config, Error, Misuse, Queue, Readable, ReclaimMode};
+
+
+use super::{eventually, list_cases, word};
+use crate::bench::Bench;
+use crate::faulty::INJECTED;
+use crate::rig::{Brake, Rig};
+
+list_cases!("stream": raw [
+    an_event_never_recorded_is_complete,
+    a_query_tells_pending_from_complete,
+    host_functions_run_once_and_in_order,
+    host_functions_of_many_threads_all_run,
+    a_wait_orders_two_streams,
+    a_wait_takes_the_position_of_its_call,
+    a_destroyed_event_still_orders,
+    a_destroyed_stream_finishes_its_work,
+    streams_of_every_priority_work,
+] contract [
+    s1_two_leases_have_two_streams,
+    s1_clones_share_a_lease,
+    s2_a_busy_stream_is_not_handed_out,
+    s3_a_stale_buffer_is_released_at_once,
+    s4_claiming_does_not_wait,
+    s5_no_more_streams_than_leases,
+    s5_a_failed_creation_changes_nothing,
+    s5_the_cap_is_an_error,
+    s6_trimming_spares_the_leased_and_the_busy,
+    s7_a_failed_stream_is_given_up,
+    priorities_have_streams_of_their_own,
+    an_adopted_stream_takes_part_and_is_never_pooled,
+    an_adopted_stream_that_captures_is_refused,
+    a_library_enqueues_by_itself,
+    a_panic_in_a_library_counts_as_submitted,
+    inside_a_library_nothing_waits,
+]);
+
+fn counter() -> (Arc<AtomicUsize>, HostFunction) {
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = count.clone();
+    // Relaxed: the stream's order and the wait for it make it visible.
+    (count, Arc::new(move || drop(counted.fetch_add(1, Ordering::Relaxed))))
+}
+
+fn an_event_never_recorded_is_complete<B: Bench>(bench: &B) {
+    let driver = bench.driver();
+    let event = driver.event_create(Timing::Disabled).expect("an event");
+    assert_eq!(driver.event_query(&event).expect("a query"), Progress::Complete, "nothing is waited for");
+    driver.event_synchronize(&event).expect("a wait for nothing");
+    let stream = driver.stream_create(Priority::Normal).expect("a stream");
+    driver.stream_wait_event(&stream, &event).expect("a wait for nothing");
+    driver.stream_synchronize(&stream).expect("and it passes");
+}
+
+fn a_query_tells_pending_from_complete<B: Bench>(bench: &B) {
+    let driver = bench.driver();
+    let stream = driver.stream_create(Priority::Normal).expect("a stream");
+    let event = driver.event_create(Timing::Disabled).expect("an event");
+    assert_eq!(driver.stream_query(&stream).expect("a query"), Progress::Complete, "an empty stream");
+    let brake = Brake::new(bench);
+    brake.hold_raw(&driver, &stream);
+    driver.event_record(&event, &stream).expect("a record");
+    assert_eq!(driver.stream_query(&stream).expect("a query"), Progress::Pending, "a held stream");
+    assert_eq!(driver.event_query(&event).expect("a query"), Progress::Pending, "a held event");
+    brake.release();
+    driver.event_synchronize(&event).expect("a wait");
+    assert_eq!(driver.event_query(&event).expect("a query"), Progress::Complete, "after the wait");
+    driver.stream_synchronize(&stream).expect("a wait");
+    assert_eq!(driver.stream_query(&stream).expect("a query"), Progress::Complete, "after the wait");
+}
+
+fn host_functions_run_once_and_in_order<B: Bench>(bench: &B) {
+    let driver = bench.driver();
+    let stream = driver.stream_create(Priority::Normal).expect("a stream");
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    for number in 0..10 {
+        let seen = seen.clone();
+        let function: HostFunction = Arc::new(move || seen.lock().expect("no panic").push(number));
+        driver.launch_host_function(&stream, function).expect("a host function");
+    }
+    driver.stream_synchronize(&stream).expect("a wait");
+    assert_eq!(*seen.lock().expect("no panic"), (0..10).collect::<Vec<_>>(), "each once, in stream order");
+}
+
+fn host_functions_of_many_threads_all_run<B: Bench>(bench: &B) {
+    let driver = bench.driver();
+    let (count, function) = counter();
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            let (driver, function) = (driver.clone(), function.clone());
+            scope.spawn(move || {
+                let stream = driver.stream_create(Priority::Normal).expect("a stream");
+                for _ in 0..20 {
+                    driver.launch_host_function(&stream, function.clone()).expect("a host function");
+                }
+                driver.stream_synchronize(&stream).expect("a wait");
+            });
+        }
+    });
+    assert_eq!(count.load(Ordering::Relaxed), 80, "every function ran once");
+}
+
+fn a_wait_orders_two_streams<B: Bench>(bench: &B) {
+    let driver = bench.driver();
+    let [a, b] = [(); 2].map(|()| driver.stream_create(Priority::Normal).expect("a stream"));
+    let event = driver.event_create(Timing::Disabled).expect("an event");
+    let brake = Brake::new(bench);
+    brake.hold_raw(&driver, &a);
+    driver.event_record(&event, &a).expect("a record");
+    let (count, function) = counter();
+    driver.stream_wait_event(&b, &event).expect("a wait");
+    driver.launch_host_function(&b, function).expect("a host function");
+    assert_eq!(driver.stream_query(&b).expect("a query"), Progress::Pending, "held by way of the event");
+    assert_eq!(count.load(Ordering::Relaxed), 0, "so nothing behind the wait has run");
+    brake.release();
+    driver.stream_synchronize(&b).expect("a wait");
+    assert_eq!(count.load(Ordering::Relaxed), 1, "released, it runs");
+}
+
+fn a_wait_takes_the_position_of_its_call<B: Bench>(bench: &B) {
+    let driver = bench.driver();
+    let [a, b] = [(); 2].map(|()| driver.stream_create(Priority::Normal).expect("a stream"));
+    let event = driver.event_create(Timing::Disabled).expect("an event");
+    driver.event_record(&event, &a).expect("a record");
+    driver.stream_wait_event(&b, &event).expect("a wait");
+    let brake = Brake::new(bench);
+    brake.hold_raw(&driver, &a);
+    driver.event_record(&event, &a).expect("the event is recorded anew");
+    driver.stream_synchronize(&b).expect("the wait is for the first position");
+    assert_eq!(driver.event_query(&event).expect("a query"), Progress::Pending, "the event has the second");
+    brake.release();
+    driver.stream_synchronize(&a).expect("a wait");
+}
+
+fn a_destroyed_event_still_orders<B: Bench>(bench: &B) {
+    let driver = bench.driver();
+    let [a, b] = [(); 2].map(|()| driver.stream_create(Priority::Normal).expect("a stream"));
+    let event = driver.event_create(Timing::Disabled).expect("an event");
+    let brake = Brake::new(bench);
+    brake.hold_raw(&driver, &a);
+    driver.event_record(&event, &a).expect("a record");
+    driver.stream_wait_event(&b, &event).expect("a wait");
+    driver.event_destroy(event).expect("the event goes");
+    assert_eq!(driver.stream_query(&b).expect("a query"), Progress::Pending, "what waits still does");
+    brake.release();
+    driver.stream_synchronize(&b).expect("and is let go on");
+}
+
+fn a_destroyed_stream_finishes_its_work<B: Bench>(bench: &B) {
+    let driver = bench.driver();
+    let [a, b] = [(); 2].map(|()| driver.stream_create(Priority::Normal).expect("a stream"));
+    let (count, function) = counter();
+    for _ in 0..8 {
+        driver.launch_host_function(&a, function.clone()).expect("a host function");
+    }
+    // SAFETY: S6. The stream has no events, and is not used again.
+    unsafe { driver.stream_destroy(&a) }.expect("the stream goes");
+    eventually("the work of a destroyed stream completes", || {
+        assert_eq!(word(driver.stream_query(&b)), None, "another stream can be asked");
+        count.load(Ordering::Relaxed) == 8
+    });
+}
+
+fn streams_of_every_priority_work<B: Bench>(bench: &B) {
+    let driver = bench.driver();
+    for priority in [Priority::Low, Priority::Normal, Priority::High] {
+        let stream = driver.stream_create(priority).expect("a stream");
+        let (count, function) = counter();
+        driver.launch_host_function(&stream, function).expect("a host function");
+        driver.stream_synchronize(&stream).expect("a wait");
+        assert_eq!(count.load(Ordering::Relaxed), 1, "{priority:?}");
+    }
+}
+
+fn s1_two_leases_have_two_streams<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let streams: Vec<_> = (0..5).map(|_| rig.stream()).collect();
+    let mut ids: Vec<_> = streams.iter().map(|stream| stream.id()).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), 5, "S1: five live leases, five streams");
+    drop(streams);
+    rig.close();
+}
+
+fn s1_clones_share_a_lease<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let clone = stream.clone();
+    let id = stream.id();
+    drop(stream);
+    assert_ne!(rig.stream().id(), id, "S1: the clone still leases it");
+    drop(clone);
+    let again: Vec<_> = (0..2).map(|_| rig.stream().id()).collect();
+    assert!(again.contains(&id), "S1: the last clone ends the lease");
+    rig.close();
+}
+
+fn s2_a_busy_stream_is_not_handed_out<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let id = stream.id();
+    let brake = Brake::new(bench);
+    brake.hold(&stream);
+    drop(stream);
+    let others: Vec<_> = (0..3).map(|_| rig.stream()).collect();
+    assert!(others.iter().all(|other| other.id() != id), "S2: it has work that has not completed");
+    drop(others);
+    brake.release();
+    eventually("the stream becomes idle", || {
+        let all: Vec<_> = (0..4).map(|_| rig.stream()).collect();
+        all.iter().any(|stream| stream.id() == id)
+    });
+    assert!(rig.runtime.stats().streams.made <= 5, "S5: {:?}", rig.runtime.stats().streams);
+    rig.close();
+}
+
+fn s3_a_stale_buffer_is_released_at_once<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let (id, mut x) = (stream.id(), rig.four(&stream, 1));
+    rig.bump(&stream, &mut x, 1).expect("a write is launched");
+    stream.synchronize().expect("a wait");
+    drop(stream);
+    rig.drain();
+    let holder = rig.stream();
+    assert_eq!(holder.id(), id, "the idle stream is leased again");
+    let brake = Brake::new(bench);
+    brake.hold(&holder);
+    let mark = rig.tap.log.mark();
+    drop(x);
+    assert_eq!(rig.runtime.poll(), 0, "S3: nothing of the new holder's is waited for");
+    let calls = rig.tap.log.since(mark);
+    let frees = calls.iter().filter(|call| matches!(call, Call::Free | Call::FreeAsync)).count();
+    assert_eq!(frees, 1, "S3: released at once: {calls:?}");
+    let touching = [Call::LaunchHostFunction, Call::EventRecord, Call::StreamWaitEvent, Call::StreamQuery];
+    assert!(calls.iter().all(|call| !touching.contains(call)), "S3: the holder's stream is left alone: {calls:?}");
+    brake.release();
+    drop(holder);
+    rig.close();
+}
+
+fn s4_claiming_does_not_wait<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let brake = Brake::new(bench);
+    for _ in 0..3 {
+        let stream = rig.stream();
+        brake.hold(&stream);
+    }
+    let mark = rig.tap.log.mark();
+    let stream = rig.stream();
+    let calls = rig.tap.log.since(mark);
+    let waits = [Call::StreamSynchronize, Call::EventSynchronize, Call::StreamWaitEvent];
+    assert!(calls.iter().all(|call| !waits.contains(call)), "S4: a claim asks and never waits: {calls:?}");
+    assert!(stream.is_idle().expect("a question"), "S2: the new stream has no work");
+    brake.release();
+    drop(stream);
+    rig.close();
+}
+
+fn s5_no_more_streams_than_leases<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    for round in 0..10 {
+        let streams: Vec<_> = (0..3).map(|_| rig.stream()).collect();
+        for stream in &streams {
+            let mut x = rig.four(stream, round);
+            rig.bump(stream, &mut x, 1).expect("a write is launched");
+            stream.synchronize().expect("a wait");
+        }
+        drop(streams);
+        rig.drain();
+        for stream in (0..3).map(|_| rig.stream()).collect::<Vec<_>>() {
+            stream.synchronize().expect("a wait");
+        }
+    }
+    let figures = rig.runtime.stats().streams;
+    assert!(figures.made <= 6, "S5: three leases at once, and those still busy with frees: {figures:?}");
+    assert_eq!((figures.leased, figures.leased_max), (0, 3), "S5: {figures:?}");
+    rig.close();
+}
+
+fn s5_a_failed_creation_changes_nothing<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let first = rig.stream();
+    rig.tap.rules.fail(Call::StreamCreate, 1, ErrorKind::OutOfMemory);
+    let failed = rig.runtime.stream().expect_err("the driver makes no stream");
+    let failure = failed.failure().expect("with the driver's words");
+    assert_eq!((failure.call, failure.code), (Call::StreamCreate, INJECTED), "R7: it names the call");
+    let figures = rig.runtime.stats().streams;
+    assert_eq!((figures.alive, figures.leased, figures.made), (1, 1, 1), "S5: the pool is as it was");
+    drop(rig.runtime.stream().expect("the next claim works"));
+    drop(first);
+    rig.close();
+}
+
+fn s5_the_cap_is_an_error<B: Bench>(bench: &B) {
+    let rig = Rig::with(bench, Config::default().reclaim(ReclaimMode::Manual).streams_max(2));
+    let (first, second) = (rig.stream(), rig.stream());
+    assert_eq!(rig.runtime.stream().expect_err("all are leased"), Error::StreamLimit { cap: 2 }, "S5: the cap");
+    drop(first);
+    drop(rig.runtime.stream().expect("one is idle again"));
+    drop(second);
+    rig.close();
+}
+
+fn s6_trimming_spares_the_leased_and_the_busy<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let (leased, busy, idle) = (rig.stream(), rig.stream(), rig.stream());
+    let mut x = rig.four(&idle, 1);
+    idle.synchronize().expect("a wait");
+    let brake = Brake::new(bench);
+    brake.hold(&busy);
+    drop((busy, idle));
+    assert_eq!(rig.runtime.trim(), 1, "S6: only the idle one goes");
+    assert_eq!(rig.runtime.stats().streams.alive, 2, "S6: the leased and the busy one stay");
+    rig.bump(&leased, &mut x, 1).expect("a buffer that names the destroyed one is usable");
+    assert_eq!(leased.read(&x).expect("a read"), [2; 4], "S6: its past is finished");
+    brake.release();
+    drop((leased, x));
+    rig.close();
+}
+
+fn s7_a_failed_stream_is_given_up<B: Bench>(bench: &B) {
+    bench.allow(&["O6", "R5"]);
+    let rig = Rig::new(bench);
+    let (stream, other) = (rig.stream(), rig.stream());
+    let id = stream.id();
+    let mut x = rig.four(&stream, 1);
+    rig.bump(&stream, &mut x, 1).expect("a write is launched");
+    rig.tap.rules.fail(Call::StreamSynchronize, 1, ErrorKind::Unknown);
+    let failed = stream.synchronize().expect_err("the wait fails");
+    assert_eq!(failed.failure().map(|failure| failure.call), Some(Call::StreamSynchronize), "R7: it names the call");
+    let refused = rig.bump(&other, &mut x, 1).expect_err("nobody knows when the stream's work ends");
+    let Error::StreamBroken(cause) = refused else { panic!("S7: {refused:?} does not say so") };
+    assert_eq!(cause.code, INJECTED, "R7: with its cause");
+    drop(stream);
+    let streams: Vec<_> = (0..3).map(|_| rig.stream()).collect();
+    assert!(streams.iter().all(|stream| stream.id() != id), "S7: never used again");
+    assert_eq!(rig.runtime.stats().streams.quarantined, 1, "S7: and it says so");
+    drop((streams, other, x));
+    rig.runtime.poll();
+    assert_eq!(rig.runtime.stats().leaked, 2, "P11: the buffer and the upload's snapshot are leaked and counted");
+    let _left = rig.shut_down(crate::rig::DEADLINE);
+}
+
+fn priorities_have_streams_of_their_own<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let high = rig.runtime.stream_with(Priority::High).expect("a stream");
+    let id = high.id();
+    drop(high);
+    assert_ne!(rig.stream().id(), id, "an idle stream of another priority is not taken");
+    assert_eq!(rig.runtime.stream_with(Priority::High).expect("a stream").id(), id, "the same priority takes it");
+    rig.close();
+}
+
+fn an_adopted_stream_takes_part_and_is_never_pooled<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let theirs = Foreign::new(bench, Priority::Normal);
+    // SAFETY: S6. The foreign stream is destroyed at the end of the case, after the runtime.
+    let adopted = unsafe { rig.runtime.adopt(theirs.make()) }.expect("a stream is adopted");
+    let ours = rig.stream();
+    let (mut x, mut y) = (rig.four(&ours, 1), rig.four(&adopted, 10));
+    let brake = Brake::new(bench);
+    brake.hold(&adopted);
+    rig.bump(&adopted, &mut x, 1).expect("a write is launched on it");
+    rig.sum(&ours, &x, &mut y).expect("a read elsewhere comes after it");
+    rig.bump(&adopted, &mut y, 100).expect("and a write on it after that");
+    assert!(y.is_busy(), "O2: by its event");
+    brake.release();
+    assert_eq!(adopted.read(&y).expect("a read"), [112; 4], "O1: in both directions");
+    drop((x, y));
+    let made = rig.runtime.stats().streams.made;
+    drop(adopted);
+    rig.drain();
+    let (other, another) = (rig.stream(), rig.stream());
+    assert!(rig.runtime.stats().streams.made >= made, "it is not in the pool");
+    assert!(![other.id(), another.id()].contains(&ours.id()), "S1: nor is the leased one");
+    drop((ours, other, another));
+    rig.close();
+    bench.allow(&["R5"]);
+}
+
+fn an_adopted_stream_that_captures_is_refused<B: Bench>(bench: &B) {
+    bench.allow(&["R5"]);
+    let rig = Rig::new(bench);
+    let theirs = Foreign::new(bench, Priority::Normal);
+    // SAFETY: S6. The foreign stream is never destroyed.
+    let adopted = unsafe { rig.runtime.adopt(theirs.make()) }.expect("a stream is adopted");
+    let ours = rig.stream();
+    let mut x = rig.four(&ours, 1);
+    let driver = bench.driver();
+    // SAFETY: O1. The closure begins a capture where the contract of `use_on` forbids it: that is the case.
+    let begun = unsafe { adopted.use_on(&[], |raw| driver.capture_begin(raw, CaptureMode::Relaxed).is_ok()) };
+    // The closure's work is followed by a record of the stream's event, which the capture swallows.
+    let begun = begun.unwrap_or(true);
+    assert!(begun, "the capture began");
+    let refused = rig.bump(&adopted, &mut x, 1);
+    let theirs = Err(Error::Misuse(Misuse::AdoptedStreamCaptures));
+    assert_eq!(refused, theirs, "C9: before the driver sees it");
+    assert_eq!(adopted.record().map(drop), theirs, "C9: an event would belong to the capture");
+    let event = ours.record().expect("an event");
+    assert_eq!(adopted.wait_event(&event), theirs, "C1: a wait for work outside would break it");
+    drop(event);
+    drop((adopted, x, ours));
+    let _left = rig.shut_down(std::time::Duration::from_millis(10));
+    bench.allow(&["C7", "O6", "C1", "C2"]);
+}
+
+/// Somebody else who makes streams.
+struct Foreign<B: Bench> {
+    driver: Arc<B::Driver>,
+    priority: Priority,
+}
+
+impl<B: Bench> Foreign<B> {
+    fn new(bench: &B, priority: Priority) -> Self {
+        Self { driver: bench.driver(), priority }
+    }
+
+    fn make(&self) -> <B::Driver as Driver>::Stream {
+        self.driver.stream_create(self.priority).expect("a stream is made")
+    }
+}
+
+fn a_library_enqueues_by_itself<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let (a, b) = (rig.stream(), rig.stream());
+    let (mut x, mut y) = (rig.four(&a, 1), rig.four(&b, 0));
+    let brake = Brake::new(bench);
+    brake.hold(&a);
+    let region = x.region();
+    let driver = rig.tap.clone();
+    // SAFETY: O1. The closure fills the given buffer, which it names as written, on the given stream.
+    let filled = unsafe {
+        a.use_on(&[(region, Access::Write)], |raw| driver.fill(raw, region.address, 0, region.bytes).map_err(drop))
+    };
+    assert_eq!(filled, Ok(Ok(())), "the closure's value comes back");
+    rig.sum(&b, &x, &mut y).expect("a read elsewhere");
+    brake.release();
+    assert_eq!(b.read(&y).expect("a read"), [0; 4], "O1: what the closure enqueued came before");
+    rig.bump(&b, &mut x, 3).expect("a write elsewhere");
+    assert_eq!(a.read(&x).expect("a read"), [3; 4], "O1: and what came later is later");
+    drop((a, b, x, y));
+    rig.close();
+}
+
+fn a_panic_in_a_library_counts_as_submitted<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let (a, b) = (rig.stream(), rig.stream());
+    let mut x = rig.four(&a, 1);
+    a.synchronize().expect("a wait");
+    let brake = Brake::new(bench);
+    brake.hold(&a);
+    let (region, driver) = (x.region(), rig.tap.clone());
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        // SAFETY: O1. The closure fills the given buffer, which it names as written, on the given stream.
+        let outcome = unsafe {
+            a.use_on(&[(region, Access::Write)], |raw| {
+                driver.fill(raw, region.address, 0, region.bytes).expect("a fill");
+                std::panic::panic_any("the library's own panic")
+            })
+        };
+        outcome.expect("the closure does not return")
+    }));
+    let panic = panicked.expect_err("the panic goes on to the caller");
+    assert_eq!(panic.downcast_ref(), Some(&"the library's own panic"), "as it was");
+    assert!(x.is_busy(), "R4: what was enqueued before the panic counts");
+    rig.bump(&b, &mut x, 5).expect("the buffer and the gate are usable");
+    brake.release();
+    assert_eq!(a.read(&x).expect("a read"), [5; 4], "O1: and came before what came later");
+    drop((a, b, x));
+    rig.close();
+}
+
+fn inside_a_library_nothing_waits<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let (a, b) = (rig.stream(), rig.stream());
+    let (mut x, mut y) = (rig.four(&b, 1), rig.four(&a, 2));
+    let refused = Err(Error::Misuse(Misuse::InsideHold));
+    let event = b.record().expect("an event");
+    // SAFETY: O1. The closure enqueues nothing on the given stream.
+    let inside = unsafe {
+        a.use_on(&[], |_| {
+            assert_eq!(rig.bump(&a, &mut y, 1), refused, "O5: the stream's own gate is held");
+            assert_eq!(a.synchronize(), refused, "O5: a wait for a stream");
+            assert_eq!(b.synchronize(), refused, "O5: a wait for another stream");
+            assert_eq!(x.synchronize(), refused, "O5: a wait for a buffer");
+            assert_eq!(event.synchronize(), refused, "O5: a wait for an event");
+            assert_eq!(a.wait_event(&event), refused, "O5: an edge to the held stream");
+            assert_eq!(b.completion().wait(), refused, "O5: a wait for a completion");
+            assert_eq!(rig.bump(&b, &mut x, 1), Ok(()), "what its own stream covers needs no wait");
+            drop(rig.runtime.stream().expect("a claim waits for nobody"));
+        })
+    };
+    inside.expect("the closure ran");
+    assert_eq!(b.read(&x).expect("a read"), [2; 4], "the launch inside ran");
+    drop((a, b, x, y, event));
+    rig.close();
+}
