@@ -444,7 +444,7 @@ impl Engine {
     fn record_graph(&mut self, stream: u32, key: u32, data: &super::graph::GraphData) {
         let tail = self.streams[stream as usize].tail;
         let first = self.captures[key as usize].nodes.len() as u32;
-        let mut ends: SmallVec<[u32; 2]> = SmallVec::from_iter(tail);
+        let mut ends: SmallVec<[u32; 2]> = SmallVec::from_iter(tail.filter(|_| data.nodes.is_empty()));
         for (index, node) in data.nodes.iter().enumerate() {
             self.push_captured(stream, key, &node.work);
             let mut after: SmallVec<[u32; 2]> = node.after.iter().map(|earlier| first + earlier).collect();

@@ -401,6 +401,8 @@ impl Engine {
         let Some(run) = self.run_on(stream).filter(is_running) else { return Step::NotReady };
         let (op, data) = (run.op(node), Arc::clone(&run.data));
         let done = self.execute(op, stream, &data.nodes[node as usize].work);
+        // The last node's end releases the content if nobody else has it: not while it is held here.
+        drop(data);
         if done.is_ok() {
             self.complete_node(stream, node);
         }
