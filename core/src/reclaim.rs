@@ -161,7 +161,7 @@ pub enum Ask {
 /// What a turn could not release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Left {
-    /// Things whose work has not completed.
+    /// Things whose work has not completed, or that were retired meanwhile.
     pub waiting: usize,
     /// Things that something else than the device holds up: a capture, whose end gives the signal.
     pub put_off: usize,
@@ -265,7 +265,9 @@ impl<D: Driver> Reclaim<D> {
             turn.admit(&mut bench, retired);
         }
         turn.learn(&mut bench, ask);
-        Left { waiting: bench.waiting.len(), put_off: bench.put_off.len() }
+        // By the figures, and not by what is filed: an executable that was released has just retired what it held.
+        let put_off = bench.put_off.len();
+        Left { waiting: self.pending().saturating_sub(put_off), put_off }
     }
 
     /// Things retired and neither released nor leaked.
