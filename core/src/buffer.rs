@@ -55,9 +55,6 @@ impl<D: Driver> Clone for Backing<D> {
 }
 
 impl<D: Driver> Backing<D> {
-    /// What is behind an argument that is no memory.
-    pub const NOTHING: &'static Self = &Self::Empty;
-
     /// Who used it; nobody keeps a record of nothing.
     #[inline]
     pub fn record(&self) -> Option<&Record<D>> {

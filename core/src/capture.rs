@@ -38,7 +38,7 @@ use crate::hold::{Place, within};
 use crate::id::ResourceId;
 use crate::mutant;
 use crate::ownership::{Access, Record, Use, join, submit};
-use crate::queue::{Memory, Stream, Submit, Uses};
+use crate::queue::{List, Memory, Stream, Submit, UseSet};
 use crate::reclaim::{Resource, Retired};
 use crate::runtime::{Anchor, Runtime};
 use crate::stream::{Kind, StreamState};
@@ -265,7 +265,7 @@ impl<D: Driver> Session<D> {
     }
 
     /// Lists what a submission uses; gives the session's own records of it.
-    fn list(&self, uses: &Uses<'_, D>) -> Result<Records<D>> {
+    fn list(&self, uses: &[Memory<'_, D>]) -> Result<Records<D>> {
         let mut listed = self.listed.lock();
         let mut records = SmallVec::new();
         for Memory { backing, access, .. } in uses {
@@ -350,13 +350,18 @@ impl<D: Driver> Submit<D> for Capture<'_, D> {
         &self.session.anchor
     }
 
-    fn submit_raw<R>(
+    fn submit_raw<'a, R>(
         &self,
-        uses: &Uses<'_, D>,
+        uses: &(impl UseSet<'a, D> + ?Sized),
         call: Call,
         enqueue: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
-    ) -> Result<(R, u64)> {
-        let records = self.session.list(uses)?;
+    ) -> Result<(R, u64)>
+    where
+        D: 'a,
+    {
+        let mut list = List::new();
+        uses.list(&mut list);
+        let records = self.session.list(&list)?;
         let used = records.iter().map(|(record, access)| Use::new(record, *access));
         let mut used: SmallVec<[Use<'_, D>; 16]> = used.collect();
         let outcome = submit(&self.session.anchor.context, &self.state, &mut used, call, enqueue);

@@ -6,11 +6,11 @@
 
 use std::marker::PhantomData;
 
-use crate::buffer::{Backing, Readable, Writable};
+use crate::buffer::{Readable, Writable};
 use crate::driver::{Argument, Call, Driver};
 use crate::error::Result;
-use crate::ownership::{Point, Points};
-use crate::queue::{Memory, Uses};
+use crate::ownership::{Access, Point, Points, Record, Records};
+use crate::queue::{List, Memory, UseSet};
 use crate::reclaim::{Resource, Retired};
 use crate::runtime::{Anchor, Element};
 use crate::sync::Arc;
@@ -34,47 +34,52 @@ macro_rules! scalars {
 }
 scalars!(u8 u16 u32 u64 usize i8 i16 i32 i64 isize f32 f64 [f32; 2] [f32; 4] [f64; 2] [u32; 2] [u32; 4] [i32; 2] [i32; 4]);
 
-/// One argument as a launch takes it: what it uses, and what the driver gets.
-pub type Packed<'a, D> = (Memory<'a, D>, Argument);
-
 /// An argument that fits a parameter of type `P`.
 pub trait Fits<'a, P, D: Driver> {
-    /// What it uses and what the driver gets. A scalar uses nothing.
-    fn pack(self) -> Packed<'a, D>;
+    /// What it uses: one piece of memory, or `()`.
+    type Uses: UseSet<'a, D>;
+
+    /// What it uses, and what the driver gets.
+    fn pack(self) -> (Self::Uses, Argument);
 }
 
 impl<'a, T: Element, R: Readable<T, D>, D: Driver> Fits<'a, Read<T>, D> for &'a R {
+    type Uses = Memory<'a, D>;
+
     #[inline]
-    fn pack(self) -> Packed<'a, D> {
+    fn pack(self) -> (Memory<'a, D>, Argument) {
         let region = self.region();
         (Memory::read(region.backing), region.argument())
     }
 }
 
 impl<'a, T: Element, W: Writable<T, D>, D: Driver> Fits<'a, Write<T>, D> for &'a mut W {
+    type Uses = Memory<'a, D>;
+
     #[inline]
-    fn pack(self) -> Packed<'a, D> {
+    fn pack(self) -> (Memory<'a, D>, Argument) {
         let region = W::region(self);
         (Memory::write(region.backing), region.argument())
     }
 }
 
 impl<'a, T: Scalar, D: Driver> Fits<'a, T, D> for T {
+    type Uses = ();
+
     #[inline]
-    fn pack(self) -> Packed<'a, D> {
+    fn pack(self) -> ((), Argument) {
         let () = T::FITS;
         let mut words = [0_u64; 2];
         let bytes = bytemuck::bytes_of(&self);
         bytemuck::bytes_of_mut(&mut words)[..bytes.len()].copy_from_slice(bytes);
-        (Memory::read(Backing::NOTHING), Argument::Scalar { words, bytes: bytes.len() as u64 })
+        ((), Argument::Scalar { words, bytes: bytes.len() as u64 })
     }
 }
 
 /// A tuple of arguments that fits the signature `S`: up to 16.
 pub trait Arguments<'a, S, D: Driver> {
-    /// An array with what each argument uses. Arrays, since their length is known where a launch is compiled: no argument
-    /// costs a test of it.
-    type Uses: AsRef<Uses<'a, D>>;
+    /// A tuple with what each argument uses.
+    type Uses: UseSet<'a, D>;
     /// An array with what the driver gets.
     type Values: AsRef<[Argument]>;
 
@@ -87,14 +92,37 @@ macro_rules! arguments {
         impl<'a, D: Driver, $($parameter, $argument: Fits<'a, $parameter, D>),*> Arguments<'a, ($($parameter,)*), D>
             for ($($argument,)*)
         {
-            type Uses = [Memory<'a, D>; 0 $(+ { let _: &str = stringify!($parameter); 1 })*];
+            type Uses = ($($argument::Uses,)*);
             type Values = [Argument; 0 $(+ { let _: &str = stringify!($parameter); 1 })*];
 
             #[inline]
             #[allow(non_snake_case, reason = "each value is named as its argument's type")]
+            #[allow(clippy::unused_unit, reason = "the empty tuple uses nothing")]
             fn pack(self) -> (Self::Uses, Self::Values) {
                 $(let $argument = self.$index.pack();)*
-                ([$($argument.0),*], [$($argument.1),*])
+                (($($argument.0,)*), [$($argument.1),*])
+            }
+        }
+
+        impl<D: Driver, $($argument: Records<D>),*> Records<D> for ($($argument,)*) {
+            #[inline]
+            #[allow(unused_variables, reason = "the empty tuple has nothing to test")]
+            fn all(&self, test: impl Fn(&Record<D>, Access) -> bool + Copy) -> bool {
+                true $(&& self.$index.all(test))*
+            }
+
+            #[inline]
+            #[allow(unused_variables, reason = "the empty tuple has nothing to act on")]
+            fn each(&self, act: impl Fn(&Record<D>, Access) + Copy) {
+                $(self.$index.each(act);)*
+            }
+        }
+
+        impl<'a, D: Driver, $($argument: UseSet<'a, D>),*> UseSet<'a, D> for ($($argument,)*) {
+            #[inline]
+            #[allow(unused_variables, reason = "the empty tuple has nothing to list")]
+            fn list(&self, list: &mut List<'a, D>) {
+                $(self.$index.list(list);)*
             }
         }
     };

@@ -220,7 +220,9 @@ where
     if let Ok((_, number)) = &outcome {
         match outright {
             true => uses.each(|record, access| record.stamp_cover(access, *number)),
-            false => uses.each(|record, access| drop(record.stamp(id, access, *number))),
+            false => uses.each(|record, access| {
+                record.stamp(id, access, *number);
+            }),
         }
         stream.counters.covered.bump();
     }

@@ -10,15 +10,12 @@ use crate::future::{Completion, Download};
 use crate::hold::{Place, within};
 use crate::id::{ResourceId, StreamId};
 use crate::kernel::{Arguments, Kernel};
-use crate::ownership::{Access, Point, Points, Record, Use, submit, submit_covered, submit_moving};
+use crate::ownership::{Access, Point, Points, Record, Records, Use, submit, submit_covered, submit_moving};
 use crate::reclaim::{Ask, Resource, Retired};
 use crate::runtime::{Anchor, Element};
 use crate::stream::{Kind, StreamState};
 use crate::sync::Arc;
 use std::ptr::NonNull;
-
-/// The memory that one submission uses.
-pub type Uses<'a, D> = [Memory<'a, D>];
 
 /// One argument's memory, and what the submission does with it.
 #[derive(Debug)]
@@ -29,6 +26,80 @@ pub struct Memory<'a, D: Driver> {
     pub access: Access,
     // The backing's own: looked up once, where the argument is packed.
     record: Option<&'a Record<D>>,
+}
+
+impl<D: Driver> Clone for Memory<'_, D> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<D: Driver> Copy for Memory<'_, D> {}
+
+/// The memory of one submission: an argument's, a tuple or an array of such, or a slice.
+pub trait UseSet<'a, D: Driver>: Records<D> {
+    /// Adds all of it to `list`, which only the slow way and a capture need.
+    fn list(&self, list: &mut List<'a, D>);
+}
+
+/// The memory of one submission, one after the other.
+pub type List<'a, D> = SmallVec<[Memory<'a, D>; 16]>;
+
+impl<D: Driver> Records<D> for Memory<'_, D> {
+    #[inline]
+    fn all(&self, test: impl Fn(&Record<D>, Access) -> bool + Copy) -> bool {
+        self.record.is_none_or(|record| test(record, self.access))
+    }
+
+    #[inline]
+    fn each(&self, act: impl Fn(&Record<D>, Access) + Copy) {
+        if let Some(record) = self.record {
+            act(record, self.access);
+        }
+    }
+}
+
+impl<'a, D: Driver> UseSet<'a, D> for Memory<'a, D> {
+    #[inline]
+    fn list(&self, list: &mut List<'a, D>) {
+        list.push(*self);
+    }
+}
+
+impl<D: Driver> Records<D> for [Memory<'_, D>] {
+    #[inline]
+    fn all(&self, test: impl Fn(&Record<D>, Access) -> bool + Copy) -> bool {
+        self.iter().all(|memory| memory.all(test))
+    }
+
+    #[inline]
+    fn each(&self, act: impl Fn(&Record<D>, Access) + Copy) {
+        self.iter().for_each(|memory| memory.each(act));
+    }
+}
+
+impl<D: Driver, const N: usize> Records<D> for [Memory<'_, D>; N] {
+    #[inline]
+    fn all(&self, test: impl Fn(&Record<D>, Access) -> bool + Copy) -> bool {
+        self[..].all(test)
+    }
+
+    #[inline]
+    fn each(&self, act: impl Fn(&Record<D>, Access) + Copy) {
+        self[..].each(act);
+    }
+}
+
+impl<'a, D: Driver, const N: usize> UseSet<'a, D> for [Memory<'a, D>; N] {
+    fn list(&self, list: &mut List<'a, D>) {
+        self[..].list(list);
+    }
+}
+
+impl<'a, D: Driver> UseSet<'a, D> for [Memory<'a, D>] {
+    fn list(&self, list: &mut List<'a, D>) {
+        list.extend_from_slice(self);
+    }
 }
 
 impl<'a, D: Driver> Memory<'a, D> {
@@ -60,12 +131,14 @@ pub trait Submit<D: Driver> {
     ///
     /// # Errors
     /// As [`ownership::submit`](submit).
-    fn submit_raw<R>(
+    fn submit_raw<'a, R>(
         &self,
-        uses: &Uses<'_, D>,
+        uses: &(impl UseSet<'a, D> + ?Sized),
         call: Call,
         enqueue: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
-    ) -> Result<(R, u64)>;
+    ) -> Result<(R, u64)>
+    where
+        D: 'a;
 
     /// Keeps `memory` until submission `number` can no longer touch it.
     fn keep(&self, memory: Box<dyn std::any::Any + Send>, number: u64);
@@ -99,7 +172,7 @@ pub trait Queue<D: Driver>: Submit<D> {
         D: 'a,
     {
         let (uses, values) = arguments.pack();
-        self.submit_raw(uses.as_ref(), Call::Launch, |driver, stream| {
+        self.submit_raw(&uses, Call::Launch, |driver, stream| {
             // SAFETY: O6, C4. `Module::kernel` vouched for the signature; each pointer's memory stays until this submission, or
             // the graph that recorded it, is done: the record has its number, or the graph its backing.
             unsafe { driver.launch(stream, &kernel.function, &config, values.as_ref()) }
@@ -135,7 +208,7 @@ pub trait Queue<D: Driver>: Submit<D> {
         if region.bytes == 0 {
             return Ok(());
         }
-        self.submit_raw(&[Memory::write(region.backing)], Call::Fill, |driver, stream| {
+        self.submit_raw(&Memory::write(region.backing), Call::Fill, |driver, stream| {
             // SAFETY: O6, C4. The region lies in its backing, which stays as in `launch`.
             unsafe { driver.fill(stream, region.address, byte, region.bytes) }
         })?;
@@ -155,7 +228,7 @@ pub trait Queue<D: Driver>: Submit<D> {
         }
         let mut snapshot = from.to_vec();
         let host = HostPointer(NonNull::from(&mut *snapshot).cast());
-        let number = self.submit_raw(&[Memory::write(region.backing)], Call::Copy, |driver, stream| {
+        let number = self.submit_raw(&Memory::write(region.backing), Call::Copy, |driver, stream| {
             // SAFETY: O6, C10. The snapshot is kept until the copy has completed, or by the graph; the region as in `launch`.
             unsafe { driver.copy(stream, Location::Device(region.address), Location::Host(host), region.bytes) }
         });
@@ -242,16 +315,22 @@ impl<D: Driver> Submit<D> for Stream<D> {
     }
 
     #[inline]
-    fn submit_raw<R>(
+    fn submit_raw<'a, R>(
         &self,
-        uses: &Uses<'_, D>,
+        uses: &(impl UseSet<'a, D> + ?Sized),
         call: Call,
         enqueue: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
-    ) -> Result<(R, u64)> {
-        let records = uses.iter().filter_map(|memory| Some((memory.record?, memory.access)));
-        match submit_covered(&self.lease.anchor.context, &self.lease.state, records, call, enqueue) {
+    ) -> Result<(R, u64)>
+    where
+        D: 'a,
+    {
+        match submit_covered(&self.lease.anchor.context, &self.lease.state, uses, call, enqueue) {
             Ok(outcome) => outcome,
-            Err(enqueue) => self.submit_uncovered(uses, call, enqueue),
+            Err(enqueue) => {
+                let mut list = List::new();
+                uses.list(&mut list);
+                self.submit_uncovered(&list, call, enqueue)
+            }
         }
     }
 
@@ -275,7 +354,7 @@ impl<D: Driver> Stream<D> {
     #[cold]
     fn submit_uncovered<R>(
         &self,
-        uses: &Uses<'_, D>,
+        uses: &[Memory<'_, D>],
         call: Call,
         enqueue: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
     ) -> Result<(R, u64)> {
@@ -364,7 +443,7 @@ impl<D: Driver> Stream<D> {
             return Ok(Download::new(self, memory, 0));
         }
         let host = HostPointer(NonNull::from(&mut *memory).cast());
-        let (_, number) = self.submit_raw(&[Memory::read(region.backing)], Call::Copy, |driver, stream| {
+        let (_, number) = self.submit_raw(&Memory::read(region.backing), Call::Copy, |driver, stream| {
             // SAFETY: O6, R4. The region lies in its backing, which stays as in `launch`; `Download` keeps `memory` until the
             // copy has completed, even when it is dropped.
             unsafe { driver.copy(stream, Location::Host(host), Location::Device(region.address), region.bytes) }
@@ -416,9 +495,8 @@ impl<D: Driver> Stream<D> {
     /// # Panics
     /// When `body` does; its work counts as submitted.
     pub unsafe fn use_on<R>(&self, uses: &[(Region<'_, D>, Access)], body: impl FnOnce(&D::Stream) -> R) -> Result<R> {
-        let uses: SmallVec<[_; 16]> =
-            uses.iter().map(|(region, access)| Memory::new(region.backing, *access)).collect();
-        let (outcome, _) = self.submit_raw(&uses, Call::Launch, |_, raw| {
+        let uses: List<'_, D> = uses.iter().map(|(region, access)| Memory::new(region.backing, *access)).collect();
+        let (outcome, _) = self.submit_raw(uses.as_slice(), Call::Launch, |_, raw| {
             Ok(within(Place::Hold, || std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(raw)))))
         })?;
         outcome.map_err(|panic| std::panic::resume_unwind(panic))
