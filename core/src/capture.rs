@@ -186,7 +186,8 @@ impl<D: Driver> Runtime<D> {
     /// Ends a capture, whatever came before; a graph only if all went well.
     fn end(&self, session: &Session<D>, origin: &Arc<StreamState<D>>, wanted: bool) -> Result<Graph<D>> {
         let context = &self.anchor.context;
-        let joined = if wanted { session.join_all(origin) } else { Ok(()) };
+        // Wanted or not: some drivers go on capturing after an end that finds a fork open.
+        let joined = session.join_all(origin);
         if mutant!("c6_end_early") {
             self.uncount();
         }
@@ -322,7 +323,7 @@ impl<D: Driver> Session<D> {
             let open = listed.forks.iter().filter(|fork| !fork.joined);
             open.map(|fork| fork.state.clone()).collect()
         };
-        open.iter().try_for_each(|state| self.join(state, origin))
+        open.iter().fold(Ok(()), |all, state| all.and(self.join(state, origin)))
     }
 }
 
