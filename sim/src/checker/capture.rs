@@ -12,6 +12,8 @@ pub(crate) struct Captures {
     foreign: Vec<HostThread>,
     /// Memory that a live capture allocated: its free belongs into the same graph.
     allocated: Vec<(CaptureId, AllocationId)>,
+    /// Captures whose end was called, and failed: some drivers let them linger, and what breaks them then breaks nothing.
+    failed: Vec<CaptureId>,
 }
 
 impl Captures {
@@ -24,7 +26,9 @@ impl Captures {
 
     pub(crate) fn on(&mut self, event: &Event, findings: &mut Findings) {
         match event {
-            Event::CaptureInvalidated { capture, thread, call, code } if !self.foreign.contains(thread) => {
+            Event::CaptureInvalidated { capture, thread, call, code }
+                if !self.foreign.contains(thread) && !self.failed.contains(capture) =>
+            {
                 findings.violation(
                     Line::C1,
                     format!("{call} on host thread {thread} broke the capture {capture} (it returned {code})"),
@@ -42,7 +46,12 @@ impl Captures {
                     );
                 }
             }
-            Event::CaptureEnded { capture, .. } => self.allocated.retain(|(known, _)| known != capture),
+            Event::CaptureEnded { capture, graph, .. } => {
+                self.allocated.retain(|(known, _)| known != capture);
+                if graph.is_none() {
+                    self.failed.push(*capture);
+                }
+            }
             _ => {}
         }
     }
