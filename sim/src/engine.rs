@@ -154,10 +154,10 @@ impl Until {
 #[derive(Debug)]
 enum Then {
     Nothing,
-    Submit { stream: u32, work: Work },
+    Submit { stream: u32, id: StreamId, work: Work },
     Free { slot: u32 },
-    ReleasePin { slot: u32 },
-    DestroyStream { handle: StreamHandle },
+    ReleasePin { slot: u32, id: RegistrationId },
+    DestroyStream { handle: StreamHandle, id: StreamId },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -410,10 +410,10 @@ impl Engine {
     fn conclude(&mut self, then: Then) -> Result<(), Code> {
         match then {
             Then::Nothing => {}
-            Then::Submit { stream, work } => self.enqueue(stream, work),
+            Then::Submit { stream, id, work } => self.submit_late(stream, id, work)?,
             Then::Free { slot } => self.free_now(slot),
-            Then::ReleasePin { slot } => self.release_pin(slot),
-            Then::DestroyStream { handle } => self.destroy_stream_now(handle)?,
+            Then::ReleasePin { slot, id } => self.release_pin(slot, id),
+            Then::DestroyStream { handle, id } => self.destroy_stream_late(handle, id)?,
         }
         Ok(())
     }

@@ -268,3 +268,21 @@ fn asking_about_plain_memory_is_an_error_on_old_hip() {
     assert_eq!(Rig::cuda().engine.host_is_registered(ME, plain), Ok(false));
     assert_eq!(Rig::new(Profile::hip_5_7()).engine.host_is_registered(ME, plain), Err(Code::INVALID_VALUE));
 }
+
+#[test]
+fn an_unregister_that_waited_spares_what_was_registered_meanwhile() {
+    let mut rig = Rig::cuda();
+    let stream = rig.stream();
+    let memory = rig.malloc(4);
+    let mut words = [0; 4];
+    let base = pointer(&mut words);
+    rig.engine.host_register(ME, Some(base), 16, HostAccess::ReadWrite).expect("nothing is there");
+    rig.fill(stream, memory, 1, 4);
+    let (mine, yours) = (rig.engine.host_unregister(ME, Some(base)), rig.engine.host_unregister(ME, Some(base)));
+    let (mine, yours) = (blocked(mine), blocked(yours));
+    rig.run();
+    assert!(matches!(rig.engine.finish(mine), Ok(Answer::Done(()))));
+    rig.engine.host_register(ME, Some(base), 16, HostAccess::ReadWrite).expect("nothing is there any more");
+    assert!(matches!(rig.engine.finish(yours), Ok(Answer::Done(()))));
+    assert_eq!(rig.engine.host_is_registered(ME, base), Ok(true));
+}

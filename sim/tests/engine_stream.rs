@@ -2,8 +2,8 @@
 
 mod rig;
 
-use rig::{ME, Rig, blocked, done};
-use tenure::driver::{Priority, Progress, Timing};
+use rig::{ME, Rig, YOU, blocked, done};
+use tenure::driver::{CaptureMode, Priority, Progress, Timing};
 use tenure_sim::code::Code;
 use tenure_sim::engine::{Answer, Settings, Step};
 use tenure_sim::event::{BlockedOn, Event, StreamHandle, Violation};
@@ -69,6 +69,50 @@ fn a_full_queue_blocks_until_there_is_room() {
     assert_eq!(rig.engine.event_query(ME, event), Ok(Progress::Pending));
     rig.run();
     assert_eq!(rig.words(memory, 1), [0x0303_0303]);
+}
+
+#[test]
+fn a_submission_that_waited_finds_what_others_did_to_its_stream() {
+    let mut profile = Profile::cuda_13();
+    profile.queue_depth = 1;
+    let full = |rig: &mut Rig| {
+        let stream = rig.stream();
+        let memory = rig.malloc(4);
+        rig.fill(stream, memory, 1, 4);
+        let wait = blocked(rig.engine.fill(ME, stream, memory, 2, 4));
+        (stream, wait)
+    };
+    let mut rig = Rig::new(profile.clone());
+    let (stream, wait) = full(&mut rig);
+    done(rig.engine.stream_destroy(YOU, stream)).expect("it does not wait");
+    let next = rig.stream();
+    rig.run();
+    assert!(matches!(rig.engine.finish(wait), Err(Code::INVALID_HANDLE)));
+    assert!(matches!(rig.violations()[..], [Violation::StaleHandle { .. }]));
+    assert!(rig.is_idle(next), "the stream that has the handle now was given nothing");
+
+    let mut rig = Rig::new(profile);
+    let (stream, wait) = full(&mut rig);
+    rig.engine.capture_begin(YOU, stream, CaptureMode::Relaxed).expect("it captures nothing");
+    rig.run();
+    assert!(matches!(rig.engine.finish(wait), Ok(Answer::Done(()))));
+    let graph = rig.engine.capture_end(YOU, stream).expect("a graph");
+    assert_eq!(rig.engine.graph_describe(ME, graph).map(|graph| graph.nodes.len()), Ok(1));
+}
+
+#[test]
+fn a_destroy_that_waited_spares_the_stream_that_has_the_handle_now() {
+    let mut rig = Rig::new(Profile::cuda_13().with(Quirk::StreamDestroyWaits));
+    let stream = rig.stream();
+    let memory = rig.malloc(4);
+    rig.fill(stream, memory, 5, 4);
+    let (mine, yours) = (rig.engine.stream_destroy(ME, stream), rig.engine.stream_destroy(YOU, stream));
+    let (mine, yours) = (blocked(mine), blocked(yours));
+    rig.run();
+    assert!(matches!(rig.engine.finish(mine), Ok(Answer::Done(()))));
+    assert_eq!(rig.stream(), stream);
+    assert!(matches!(rig.engine.finish(yours), Err(Code::INVALID_HANDLE)));
+    assert_eq!(rig.engine.live().streams, 1);
 }
 
 #[test]

@@ -69,7 +69,8 @@ impl Engine {
             let address = pointer.address();
             match engine.pin_with_base(address) {
                 Some(slot) if engine.pins[slot as usize].kind == PinKind::Allocated => {
-                    Ok(engine.wait_for_device(Then::ReleasePin { slot }))
+                    let id = engine.pins[slot as usize].id;
+                    Ok(engine.wait_for_device(Then::ReleasePin { slot, id }))
                 }
                 _ => {
                     engine.violate(Violation::BadFree { thread, address: address as u64 });
@@ -123,8 +124,9 @@ impl Engine {
             engine.guard()?;
             let base = base.ok_or(Code::INVALID_VALUE)?.address();
             if let Some(slot) = engine.pin_with_base(base) {
-                return match engine.pins[slot as usize].kind {
-                    PinKind::Registered => Ok(engine.wait_for_device(Then::ReleasePin { slot })),
+                let Registration { id, kind, .. } = engine.pins[slot as usize];
+                return match kind {
+                    PinKind::Registered => Ok(engine.wait_for_device(Then::ReleasePin { slot, id })),
                     PinKind::Allocated => Err(Code::INVALID_VALUE),
                 };
             }
@@ -187,9 +189,12 @@ impl Engine {
         });
     }
 
-    pub(super) fn release_pin(&mut self, slot: u32) {
-        // Two unregisters of one range may wait at once: the second finds it gone.
-        let Some(pin) = self.pins.try_remove(slot as usize) else { return };
+    pub(super) fn release_pin(&mut self, slot: u32, id: RegistrationId) {
+        // Two unregisters of one range may wait at once: the second finds it gone, or another in its slot.
+        if self.pins.get(slot as usize).is_none_or(|pin| pin.id != id) {
+            return;
+        }
+        let pin = self.pins.remove(slot as usize);
         self.pins_by_base.remove(&pin.base);
         if self.pins.is_empty() {
             self.pins_longest = 0;

@@ -170,7 +170,8 @@ impl Engine {
             let stream = engine.resolve(handle)?;
             let position = engine.end_of(stream);
             if engine.profile.has(Quirk::StreamDestroyWaits) && !engine.is_complete(&position) {
-                return Ok(engine.block(Until::Position(position), Then::DestroyStream { handle }));
+                let id = position.id;
+                return Ok(engine.block(Until::Position(position), Then::DestroyStream { handle, id }));
             }
             engine.destroy_stream_now(handle).map(Answer::Done)
         })
@@ -257,10 +258,29 @@ impl Engine {
         let held = &self.streams[stream as usize];
         if held.queue.len() >= self.profile.queue_depth {
             let id = held.id;
-            return Ok(self.block(Until::Room { stream, id }, Then::Submit { stream, work }));
+            return Ok(self.block(Until::Room { stream, id }, Then::Submit { stream, id, work }));
         }
         self.enqueue(stream, work);
         Ok(Answer::Done(()))
+    }
+
+    /// A submission that waited for room. Other threads may have done anything to the stream meanwhile.
+    pub(super) fn submit_late(&mut self, stream: u32, id: StreamId, work: Work) -> Result<(), Code> {
+        match self.streams.get(stream as usize) {
+            Some(held) if held.id == id && !held.destroyed => {
+                if held.capture.is_some() || held.broken {
+                    return self.record(stream, work);
+                }
+                self.enqueue(stream, work);
+                Ok(())
+            }
+            _ => Err(self.stale(id.0)),
+        }
+    }
+
+    /// A destroy that waited for the stream's work.
+    pub(super) fn destroy_stream_late(&mut self, handle: StreamHandle, id: StreamId) -> Result<(), Code> {
+        if self.stream_id(handle) == Some(id) { self.destroy_stream_now(handle) } else { Err(self.stale(handle.0)) }
     }
 
     pub(super) fn enqueue(&mut self, stream: u32, mut work: Work) {
