@@ -676,7 +676,8 @@ impl Driver for Hip {
         let ([gx, gy, gz], [bx, by, bz]) = (grid, block);
         let code = self.on_device(|runtime| {
             let (raw, all) = (function.raw, pointers.as_mut_ptr().cast());
-            // SAFETY: H2, H4. Live handles; one pointer an argument, to a value that the library copies before it returns.
+            // SAFETY: H2, H4. Live handles; one pointer an argument, to a value that the library copies before it
+            // returns.
             unsafe { runtime.hipModuleLaunchKernel(raw, gx, gy, gz, bx, by, bz, shared_bytes, stream.raw, all, null) }
         });
         self.check("hipModuleLaunchKernel", code)

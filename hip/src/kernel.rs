@@ -1,14 +1,14 @@
 //! Kernels from source: hiprtc, the options that real use needs, and a cache of what was compiled.
 //!
-//! Compiling takes 180 to 400 ms a kernel (measured, HIP 5.2 to 7.2) and needs no device, only an architecture. A hit in
-//! the cache takes a file read.
+//! Compiling takes 180 to 400 ms a kernel (measured, HIP 5.2 to 7.2) and needs no device, only an architecture. A hit
+//! in the cache takes a file read.
 //!
 //! # The cache
-//! `TENURE_CACHE_DIR`, or `tenure/kernels` below `XDG_CACHE_HOME` or `~/.cache`; an empty `TENURE_CACHE_DIR` turns it off.
-//! An entry is found by everything that its code depends on: source, options, headers, the compiler's version and file.
-//! Folders of headers are not, so whoever names one ([`CompileOptions::include`]) is not served from the cache. An entry
-//! that cannot be read, is cut short or was changed is compiled anew; a folder that cannot be written is only a slower
-//! start. Entries appear whole, by rename. At most 1,024 are kept: the oldest go first.
+//! `TENURE_CACHE_DIR`, or `tenure/kernels` below `XDG_CACHE_HOME` or `~/.cache`; an empty `TENURE_CACHE_DIR` turns it
+//! off. An entry is found by everything that its code depends on: source, options, headers, the compiler's version and
+//! file. Folders of headers are not, so whoever names one ([`CompileOptions::include`]) is not served from the cache.
+//! An entry that cannot be read, is cut short or was changed is compiled anew; a folder that cannot be written is only
+//! a slower start. Entries appear whole, by rename. At most 1,024 are kept: the oldest go first.
 
 mod architecture;
 mod cache;

@@ -1,8 +1,8 @@
 //! The table filled with the functions that the program was linked with: feature `hip-sys`.
 //!
-//! For those who have ROCm's headers and want the loader to find the library at the program's start. Such a program starts
-//! only where that major version of the library is. Functions that the crate hip-sys lacks, or that its oldest library
-//! lacks, are looked up.
+//! For those who have ROCm's headers and want the loader to find the library at the program's start. Such a program
+//! starts only where that major version of the library is. Functions that the crate hip-sys lacks, or that its oldest
+//! library lacks, are looked up.
 
 use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;

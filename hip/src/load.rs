@@ -1,7 +1,8 @@
 //! Opens the libraries of HIP when the program runs, so that building it needs none of them.
 //!
-//! Costs: the first call opens the library (12 to 24 ms measured), initializes it and counts the devices; the verdict is
-//! kept, good or bad, for the rest of the process. A failing call would otherwise ask the kernel driver anew each time.
+//! Costs: the first call opens the library (12 to 24 ms measured), initializes it and counts the devices; the verdict
+//! is kept, good or bad, for the rest of the process. A failing call would otherwise ask the kernel driver anew each
+//! time.
 //!
 //! | state | meaning | changes by |
 //! |---|---|---|
@@ -10,17 +11,17 @@
 //! | refused | a [`LoadError`] that says why and what to do | never |
 //!
 //! `hipInit` runs inside the same once-lock, before any other thread can reach the library: the first call raced by
-//! several threads has crashed (reports, hip 3063, rocm-systems 10196). Libraries are never closed: their own threads run
-//! inside them.
+//! several threads has crashed (reports, hip 3063, rocm-systems 10196). Libraries are never closed: their own threads
+//! run inside them.
 //!
 //! # Which library
 //! `TENURE_HIP_LIBRARY`, where set, is the only candidate. Otherwise `libamdhip64.so`, then `.so.7`, `.so.6`, `.so.5`,
 //! by the loader's own search; then the first of these in `$ROCM_PATH/lib`, `$HIP_PATH/lib` and `/opt/rocm/lib`. With
 //! the feature `hip-sys`, the library that the program was linked with, unless the variable is set.
 //!
-//! For the compiler: `TENURE_HIPRTC_LIBRARY`, where set; otherwise `libhiprtc.so`, `.so.7`, `.so.6` beside the runtime that
-//! was loaded, then by the loader's search; then, below 7.0, the runtime itself. A runtime that was named by its variable
-//! and holds the compiler as well comes first.
+//! For the compiler: `TENURE_HIPRTC_LIBRARY`, where set; otherwise `libhiprtc.so`, `.so.7`, `.so.6` beside the runtime
+//! that was loaded, then by the loader's search; then, below 7.0, the runtime itself. A runtime that was named by its
+//! variable and holds the compiler as well comes first.
 
 use std::env;
 use std::error::Error as StdError;

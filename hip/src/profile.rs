@@ -1,7 +1,8 @@
 //! How versions of HIP differ, under the names that the simulator's profiles have.
 //!
 //! A profile is chosen by the version that the library reports, once, when it is loaded. Each switch names where it
-//! comes from: the sources of the runtime were read, vendor pages and reports are cited as such. No AMD GPU was at hand.
+//! comes from: the sources of the runtime were read, vendor pages and reports are cited as such. No AMD GPU was at
+//! hand.
 //!
 //! | | hip-5.7 | hip-6.4 | hip-7.0 | hip-7.2 | cuda-13 |
 //! |---|---|---|---|---|---|

@@ -325,7 +325,8 @@ table! {
         ) -> c_int, "5.2-";
         hipGraphNodeGetType(node: hipGraphNode_t, kind: *mut c_int) -> c_int, "5.2-";
         hipGraphInstantiate(
-            executable: *mut hipGraphExec_t, graph: hipGraph_t, node: *mut hipGraphNode_t, log: *mut c_char, bytes: usize
+            executable: *mut hipGraphExec_t, graph: hipGraph_t, node: *mut hipGraphNode_t, log: *mut c_char,
+            bytes: usize
         ) -> c_int, "5.2-";
         hipGraphExecUpdate(
             executable: hipGraphExec_t, graph: hipGraph_t, node: *mut hipGraphNode_t, result: *mut c_int

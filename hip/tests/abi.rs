@@ -1,8 +1,8 @@
 //! Holds the table against the declarations of the crate hip-sys: a difference in a prototype or a constant does not
 //! compile.
 //!
-//! Types are compared as the calling convention sees them: C enums and `int` are one, pointers by what they lead to, and
-//! structs that only the library knows are one. The names are those of the C interface.
+//! Types are compared as the calling convention sees them: C enums and `int` are one, pointers by what they lead to,
+//! and structs that only the library knows are one. The names are those of the C interface.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::mem::{align_of, offset_of, size_of};

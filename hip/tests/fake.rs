@@ -1,7 +1,7 @@
 //! The driver on a library that does as it is told (`fake/fake_hip.c`, built here with `cc`).
 //!
-//! Which library is loaded, and what it says when it starts, is settled once a process: so each case runs in a process of
-//! its own, which is this program again with `FAKE_CASE` set. A case that crashes, hangs or says something else than
+//! Which library is loaded, and what it says when it starts, is settled once a process: so each case runs in a process
+//! of its own, which is this program again with `FAKE_CASE` set. A case that crashes, hangs or says something else than
 //! "passed" fails.
 
 #[path = "../examples/smoke/steps.rs"]
@@ -386,8 +386,8 @@ const BEST_EFFORT: [&str; 11] = [
     "hiprtcGetProgramLogSize",
 ];
 
-/// The status that the driver asks for after a broken capture, to see whether the stream needs mending: where it gets no
-/// answer it mends nothing, and the core asks again.
+/// The status that the driver asks for after a broken capture, to see whether the stream needs mending: where it gets
+/// no answer it mends nothing, and the core asks again.
 const EXPECTED: [&str; 1] = ["hipStreamIsCapturing at 6: []"];
 
 fn each_call_fails() -> Outcome {

@@ -2,7 +2,8 @@
 //! compile all the same.
 //!
 //! Runs where `TENURE_TEST_REAL` names what `TENURE_HIP_LIBRARY` is: `amd` or `cuda` (`check-real.sh` sets both, once a
-//! version). Elsewhere there is nothing to run. Each check runs in a process of its own, which is this program again with
+//! version). Elsewhere there is nothing to run. Each check runs in a process of its own, which is this program again
+//! with
 //! `REAL_CASE` set; where `TENURE_TEST_LOADER` names a dynamic linker, through that one, so that libraries of another
 //! distribution find the C library they need.
 
@@ -176,26 +177,32 @@ unsafe extern "C" fn never(_: *mut c_void) {
 ///
 /// # Safety
 /// - There is no device, so that null handles are refused before they are followed.
-#[expect(clippy::multiple_unsafe_ops_per_block, reason = "a table: one call of it runs")]
 unsafe fn call_by_name(hip: &Runtime, name: &str) -> Option<c_int> {
-    let (mut number, mut other, mut bytes, mut total, mut real, mut id) = (0, 0, 0, 0, 0.0, 0);
-    let (mut place, mut text, mut value) = (null_mut(), [0 as c_char; 256], 1_u64);
-    let (mut stream, mut event, mut module, mut function) = (null_mut(), null_mut(), null_mut(), null_mut());
-    let (mut graph, mut node, mut executable, mut pool) = (null_mut(), null_mut(), null_mut(), null_mut());
-    let mut memory = vec![0_u8; 4096];
-    let host: *mut c_void = memory.as_mut_ptr().cast();
+    if name.starts_with("hipGetError") {
+        // SAFETY: H1. Any number may be asked for.
+        let name = unsafe { hip.hipGetErrorName(4242) };
+        // SAFETY: H1. As above.
+        let text = unsafe { hip.hipGetErrorString(4242) };
+        // An unknown code has a text all the same; none at all is a failure.
+        return (name.is_null() || text.is_null()).then_some(c_int::MAX);
+    }
+    let groups = [call_start, call_queue, call_memory, call_graph];
+    // SAFETY: H4. The caller knows that there is no device. At most one group has the name.
+    let code = groups.iter().find_map(|group| unsafe { group(hip, name) });
+    Some(code.unwrap_or_else(|| {
+        println!("{name} has no line here");
+        c_int::MAX
+    }))
+}
+
+/// Starting, and what a device is.
+#[expect(clippy::multiple_unsafe_ops_per_block, reason = "a table: one call of it runs")]
+unsafe fn call_start(hip: &Runtime, name: &str) -> Option<c_int> {
+    let (mut number, mut other, mut bytes, mut text) = (0, 0, 0, [0 as c_char; 256]);
     let mut properties = Box::new(sys::PropertiesBuffer([0; 16384]));
     let properties: *mut c_void = (&raw mut *properties).cast();
-    let mut attributes = sys::hipPointerAttribute_t {
-        kind: 0,
-        device: 0,
-        device_pointer: null_mut(),
-        host_pointer: null_mut(),
-        is_managed: 0,
-        flags: 0,
-    };
     // SAFETY: H3, H4. Locals for what is written; the caller knows that there is no device.
-    let code = unsafe {
+    Some(unsafe {
         match name {
             "hipInit" => hip.hipInit(0),
             "hipRuntimeGetVersion" => hip.hipRuntimeGetVersion(&mut number),
@@ -203,8 +210,6 @@ unsafe fn call_by_name(hip: &Runtime, name: &str) -> Option<c_int> {
             "hipDeviceGetName" => hip.hipDeviceGetName(text.as_mut_ptr(), 255, 0),
             "hipDeviceTotalMem" => hip.hipDeviceTotalMem(&mut bytes, 0),
             "hipDeviceGetPCIBusId" => hip.hipDeviceGetPCIBusId(text.as_mut_ptr(), 255, 0),
-            "hipGetErrorName" => return none_for_text(hip.hipGetErrorName(4242)),
-            "hipGetErrorString" => return none_for_text(hip.hipGetErrorString(4242)),
             "hipGetDeviceCount" => hip.hipGetDeviceCount(&mut number),
             "hipSetDevice" => hip.hipSetDevice(0),
             "hipGetDevice" => hip.hipGetDevice(&mut number),
@@ -212,6 +217,18 @@ unsafe fn call_by_name(hip: &Runtime, name: &str) -> Option<c_int> {
             "hipGetDeviceProperties" => hip.hipGetDeviceProperties(properties, 0),
             "hipGetDevicePropertiesR0600" => hip.hipGetDevicePropertiesR0600(properties, 0),
             "hipDeviceGetStreamPriorityRange" => hip.hipDeviceGetStreamPriorityRange(&mut number, &mut other),
+            _ => return None,
+        }
+    })
+}
+
+/// Streams and events.
+#[expect(clippy::multiple_unsafe_ops_per_block, reason = "a table: one call of it runs")]
+unsafe fn call_queue(hip: &Runtime, name: &str) -> Option<c_int> {
+    let (mut stream, mut event, mut real) = (null_mut(), null_mut(), 0.0);
+    // SAFETY: H3, H4. Locals for what is written; the caller knows that there is no device.
+    Some(unsafe {
+        match name {
             "hipStreamCreateWithPriority" => hip.hipStreamCreateWithPriority(&mut stream, 1, 0),
             "hipStreamDestroy" => hip.hipStreamDestroy(stream),
             "hipStreamQuery" => hip.hipStreamQuery(stream),
@@ -223,6 +240,24 @@ unsafe fn call_by_name(hip: &Runtime, name: &str) -> Option<c_int> {
             "hipEventQuery" => hip.hipEventQuery(event),
             "hipEventSynchronize" => hip.hipEventSynchronize(event),
             "hipEventElapsedTime" => hip.hipEventElapsedTime(&mut real, event, event),
+            _ => return None,
+        }
+    })
+}
+
+/// Memory and copies.
+#[expect(clippy::multiple_unsafe_ops_per_block, reason = "a table: one call of it runs")]
+unsafe fn call_memory(hip: &Runtime, name: &str) -> Option<c_int> {
+    let (mut number, mut bytes, mut total, mut value) = (0, 0, 0, 1_u64);
+    let (mut place, mut pool, stream) = (null_mut(), null_mut(), null_mut());
+    let mut memory = vec![0_u8; 4096];
+    let host: *mut c_void = memory.as_mut_ptr().cast();
+    let (kind, device, is_managed, flags) = (0, 0, 0, 0);
+    let (device_pointer, host_pointer) = (null_mut(), null_mut());
+    let mut attributes = sys::hipPointerAttribute_t { kind, device, device_pointer, host_pointer, is_managed, flags };
+    // SAFETY: H3, H4. Locals for what is written; the caller knows that there is no device.
+    Some(unsafe {
+        match name {
             "hipMalloc" => hip.hipMalloc(&mut place, 4096),
             // Address 1: null is freed successfully, device or not.
             "hipFree" => hip.hipFree(std::ptr::without_provenance_mut(1)),
@@ -240,6 +275,21 @@ unsafe fn call_by_name(hip: &Runtime, name: &str) -> Option<c_int> {
             "hipFreeAsync" => hip.hipFreeAsync(host, stream),
             "hipDeviceGetDefaultMemPool" => hip.hipDeviceGetDefaultMemPool(&mut pool, 0),
             "hipMemPoolSetAttribute" => hip.hipMemPoolSetAttribute(pool, 4, (&raw mut value).cast()),
+            _ => return None,
+        }
+    })
+}
+
+/// Modules, captures and graphs.
+#[expect(clippy::multiple_unsafe_ops_per_block, reason = "a table: one call of it runs")]
+unsafe fn call_graph(hip: &Runtime, name: &str) -> Option<c_int> {
+    let (mut number, mut bytes, mut id, stream) = (0, 0, 0, null_mut());
+    let (mut module, mut function, mut graph) = (null_mut(), null_mut(), null_mut());
+    let (mut node, mut executable, image) = (null_mut(), null_mut(), [0_u8; 4096]);
+    let host: *const c_void = image.as_ptr().cast();
+    // SAFETY: H3, H4. Locals for what is written; the caller knows that there is no device.
+    Some(unsafe {
+        match name {
             "hipModuleLoadData" => hip.hipModuleLoadData(&mut module, host),
             "hipModuleGetFunction" => hip.hipModuleGetFunction(&mut function, module, c"saxpy".as_ptr()),
             "hipModuleUnload" => hip.hipModuleUnload(module),
@@ -260,18 +310,9 @@ unsafe fn call_by_name(hip: &Runtime, name: &str) -> Option<c_int> {
             "hipGraphExecUpdate" => hip.hipGraphExecUpdate(executable, graph, &mut node, &mut number),
             "hipGraphExecDestroy" => hip.hipGraphExecDestroy(executable),
             "hipGraphLaunch" => hip.hipGraphLaunch(executable, stream),
-            _ => {
-                println!("{name} has no line here");
-                return Some(c_int::MAX);
-            }
+            _ => return None,
         }
-    };
-    Some(code)
-}
-
-fn none_for_text(text: *const c_char) -> Option<c_int> {
-    // An unknown code has a text all the same; none at all is a failure.
-    text.is_null().then_some(c_int::MAX)
+    })
 }
 
 // --- the compiler

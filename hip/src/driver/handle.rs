@@ -1,5 +1,5 @@
-//! The handles of one device. Each is made by the driver alone and owned by whoever holds it; none is `Clone`, so that a
-//! handle taken by value cannot be used again.
+//! The handles of one device. Each is made by the driver alone and owned by whoever holds it; none is `Clone`, so that
+//! a handle taken by value cannot be used again.
 
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, MutexGuard};

@@ -11,8 +11,8 @@
 //! An executable that is updated keeps the recordings of before until each launch that calls them has: the counts of
 //! launches and of calls agree then. After a fault they never do, and the executable keeps them to its end.
 //!
-//! The callback takes one short lock, which is never held across a call of the library, and calls the closure outside of
-//! it (R2). It does not unwind: a panic of the closure ends in the callback.
+//! The callback takes one short lock, which is never held across a call of the library, and calls the closure outside
+//! of it (R2). It does not unwind: a panic of the closure ends in the callback.
 
 use std::collections::HashMap;
 use std::ffi::c_void;

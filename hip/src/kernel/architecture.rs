@@ -1,8 +1,8 @@
 //! Which architectures the compiler knows.
 //!
 //! hiprtc of 5.2 to 6.4 aborts the process over an architecture that it does not know, where 7.2 returns an error (seen
-//! with Debian's 5.2.3, 5.7.1, 6.4.3 and 7.2.4). The library that it compiles with, comgr, lists what it knows, and in all
-//! four versions exactly the names on that list were safe: so a name is looked up there first.
+//! with Debian's 5.2.3, 5.7.1, 6.4.3 and 7.2.4). The library that it compiles with, comgr, lists what it knows, and in
+//! all four versions exactly the names on that list were safe: so a name is looked up there first.
 
 use std::ffi::c_int;
 use std::path::{Path, PathBuf};
