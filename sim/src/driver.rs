@@ -273,6 +273,10 @@ impl Builder {
         self.build_with(schedule)
     }
 
+    pub(crate) fn keeps_trace(&self) -> bool {
+        self.rows > 0
+    }
+
     pub(crate) fn build_with(&self, schedule: Schedule) -> Sim {
         let mut engine = Engine::with_kernels(self.profile.clone(), self.settings, self.kernels.clone());
         self.faults.iter().for_each(|fault| engine.add_fault(*fault));
@@ -508,7 +512,7 @@ impl Sim {
         Report {
             seed: self.seed_of(world),
             policy: match &world.schedule {
-                Schedule::Seeded(seeded) => Some(seeded.policy()),
+                Schedule::Seeded(seeded) | Schedule::Noted(seeded, _) => Some(seeded.policy()),
                 _ => None,
             },
             findings,

@@ -15,6 +15,7 @@ pub mod checker;
 pub mod clock;
 pub mod drive;
 pub mod driver;
+pub mod scenario;
 mod trace;
 
 pub use check::{Config, check};

@@ -68,6 +68,8 @@ pub(crate) enum Schedule {
     First,
     /// Random numbers.
     Seeded(Seeded),
+    /// Random numbers, with what they chose kept, so that the run can be made smaller.
+    Noted(Seeded, Vec<u16>),
     /// One walk of a search over all orders.
     Path(Path),
 }
@@ -81,6 +83,11 @@ impl Schedule {
         match self {
             Self::First => 0,
             Self::Seeded(seeded) => seeded.choose(actors),
+            Self::Noted(seeded, choices) => {
+                let index = seeded.choose(actors);
+                choices.push(u16::try_from(index).unwrap_or(u16::MAX));
+                index
+            }
             Self::Path(path) => path.choose(actors.len()),
         }
     }
@@ -198,6 +205,16 @@ impl Path {
         let numbers = key.split('.').filter(|part| !part.is_empty()).map(str::parse);
         let choices = numbers.map(|number| number.map(|index: u16| (index, 0)));
         Some(Self { choices: choices.collect::<Result<_, _>>().ok()?, ..Self::default() })
+    }
+
+    /// The walk that makes these choices, and then always the first.
+    pub(crate) fn from_choices(choices: &[u16]) -> Self {
+        Self { choices: choices.iter().map(|index| (*index, 0)).collect(), ..Self::default() }
+    }
+
+    /// The choices made so far.
+    pub(crate) fn taken(&self) -> Vec<u16> {
+        self.choices.iter().take(self.depth).map(|(index, _)| *index).collect()
     }
 
     /// The walk as a replay key.

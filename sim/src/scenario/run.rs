@@ -1,0 +1,309 @@
+//! Runs a scenario under many schedules and says what came of it.
+//!
+//! Small scenarios are walked through in every order; where that takes more walks than half of the schedules asked for, the
+//! other half is drawn from seeds. Host threads are coroutines, one more of them is the runtime's worker: it takes its turns by
+//! `poll`, as many as [`Limits`] says, so that a run has an end.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tenure::sync::coop;
+
+use super::grammar::Scenario;
+use super::play::Player;
+use super::shrink;
+use super::stage::{Failed, Stage, device};
+use crate::Sim;
+use crate::checker::Line;
+use crate::drive::Drive;
+use crate::drive::schedule::{Path, Schedule, Seeded};
+use crate::drive::seat::{self, Seats};
+use crate::drive::world::Stop;
+use crate::driver::Builder;
+use crate::profile::Profile;
+use crate::trace::Trace;
+
+/// What a scenario came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// As expected, under every schedule that was run.
+    Ok,
+    /// A promise of the contract was broken.
+    Violation,
+    /// A step or a figure was not what the file says.
+    Expectation,
+    /// The file could not be played.
+    Error,
+}
+
+/// Why one schedule failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) verdict: Verdict,
+    pub(crate) line: Option<Line>,
+    pub(crate) message: String,
+}
+
+impl Failure {
+    /// Whether it is the same fault, as far as a smaller schedule is concerned.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        (self.verdict, self.line) == (other.verdict, other.line)
+    }
+}
+
+/// One schedule, played.
+pub(crate) struct Played {
+    pub(crate) failure: Option<Failure>,
+    /// The choices that replay it.
+    pub(crate) choices: Vec<u16>,
+    pub(crate) steps: u64,
+    pub(crate) lanes: String,
+    pub(crate) perfetto: String,
+}
+
+/// What bounds a run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Turns of the worker.
+    pub(crate) worker_turns: u32,
+    /// Steps of the device and turns of threads, before a run counts as endless.
+    pub(crate) steps: u64,
+}
+
+/// Few turns of the worker, since each multiplies the orders to walk.
+const WALKED: Limits = Limits { worker_turns: 1, steps: 20_000 };
+const DRAWN: Limits = Limits { worker_turns: 24, steps: 40_000 };
+
+/// What a scenario did under all schedules.
+#[derive(Default)]
+pub(crate) struct Explored {
+    pub(crate) schedules: u64,
+    pub(crate) exhaustive: bool,
+    pub(crate) steps: u64,
+    pub(crate) failed: Option<(Played, String)>,
+}
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) schedules: u64,
+    pub(crate) seed: u64,
+    /// Walk every order, however many there are.
+    pub(crate) exhaustive: bool,
+    /// Only this schedule.
+    pub(crate) only: Option<Only>,
+}
+
+/// A schedule by name.
+#[derive(Clone, Debug)]
+pub(crate) enum Only {
+    Seed(u64),
+    Path(Vec<u16>),
+    LongPath(Vec<u16>),
+}
+
+/// Plays `scenario` on `profile`, stopping at the first failure.
+pub(crate) fn explore(scenario: &Arc<Scenario>, profile: &Profile, plan: &Plan) -> Explored {
+    let mut profile = profile.clone();
+    if let Some(depth) = scenario.depth {
+        profile.queue_depth = depth;
+    }
+    let mut builder = device().profile(profile).drive(Drive::Stepped).whole_steps().trace_rows(0);
+    if let Some(bytes) = scenario.memory {
+        builder = builder.device_bytes(bytes);
+    }
+    let mut explored = Explored::default();
+    match &plan.only {
+        Some(Only::Seed(seed)) => draw(scenario, &builder, *seed, 1, &mut explored),
+        Some(Only::Path(choices)) => one(scenario, &builder, WALKED, choices, &mut explored),
+        Some(Only::LongPath(choices)) => one(scenario, &builder, DRAWN, choices, &mut explored),
+        None => {
+            let walks = if plan.exhaustive { u64::MAX } else { plan.schedules.div_ceil(2) };
+            walk(scenario, &builder, walks, &mut explored);
+            if explored.failed.is_none() && !explored.exhaustive {
+                let left = plan.schedules.saturating_sub(explored.schedules).max(1);
+                draw(scenario, &builder, plan.seed, left, &mut explored);
+            }
+        }
+    }
+    explored
+}
+
+fn one(scenario: &Arc<Scenario>, builder: &Builder, limits: Limits, choices: &[u16], explored: &mut Explored) {
+    let played = traced(scenario, builder, limits, choices);
+    explored.schedules += 1;
+    explored.steps += played.steps;
+    if played.failure.is_some() {
+        explored.failed = Some((played, key(choices, limits)));
+    }
+}
+
+/// Every order, depth first, up to `walks` of them.
+fn walk(scenario: &Arc<Scenario>, builder: &Builder, walks: u64, explored: &mut Explored) {
+    let mut path = Path::default();
+    for _ in 0..walks {
+        let (played, schedule) = play(scenario, builder, WALKED, Schedule::Path(path));
+        explored.schedules += 1;
+        explored.steps += played.steps;
+        if played.failure.is_some() {
+            explored.failed = Some(smallest(scenario, builder, WALKED, &played));
+            return;
+        }
+        let Schedule::Path(walked) = schedule else { return };
+        path = walked;
+        if !path.advance() {
+            explored.exhaustive = true;
+            return;
+        }
+    }
+}
+
+fn draw(scenario: &Arc<Scenario>, builder: &Builder, seed: u64, schedules: u64, explored: &mut Explored) {
+    for seed in (0..schedules).map(|offset| seed.wrapping_add(offset)) {
+        let schedule = Schedule::Noted(Seeded::new(seed, None), Vec::new());
+        let (played, _) = play(scenario, builder, DRAWN, schedule);
+        explored.schedules += 1;
+        explored.steps += played.steps;
+        if played.failure.is_some() {
+            explored.failed = Some(smallest(scenario, builder, DRAWN, &played));
+            return;
+        }
+    }
+}
+
+/// The failure again, under the smallest schedule that shows it and with its trace.
+fn smallest(scenario: &Arc<Scenario>, builder: &Builder, limits: Limits, played: &Played) -> (Played, String) {
+    let Some(failure) = &played.failure else { unreachable!("only failures are made smaller") };
+    let choices = shrink::shrink(&played.choices, |choices| {
+        let schedule = Schedule::Path(Path::from_choices(choices));
+        let (again, _) = play(scenario, builder, limits, schedule);
+        again.failure.as_ref().is_some_and(|again| again.is_like(failure)).then_some(again.choices)
+    });
+    (traced(scenario, builder, limits, &choices), key(&choices, limits))
+}
+
+fn traced(scenario: &Arc<Scenario>, builder: &Builder, limits: Limits, choices: &[u16]) -> Played {
+    let builder = builder.clone().trace_rows(ROWS);
+    play(scenario, &builder, limits, Schedule::Path(Path::from_choices(choices))).0
+}
+
+/// What names a schedule: `path:` or, with the limits of drawn schedules, `long:`, and the choices.
+fn key(choices: &[u16], limits: Limits) -> String {
+    let numbers: Vec<_> = choices.iter().map(u16::to_string).collect();
+    let kind = if limits.worker_turns == WALKED.worker_turns { "path" } else { "long" };
+    format!("{kind}:{}", numbers.join("."))
+}
+
+/// Plays one schedule; gives the schedule back as it was left.
+fn play(scenario: &Arc<Scenario>, builder: &Builder, limits: Limits, schedule: Schedule) -> (Played, Schedule) {
+    let sim = builder.clone().steps_max(limits.steps).build_with(schedule);
+    let keep_trace = builder.keeps_trace();
+    let failed = match Stage::new(sim.clone(), scenario) {
+        Ok(stage) => {
+            // What made the stage is no part of the story.
+            sim.shared().world.lock().trace = Trace::new(if keep_trace { ROWS } else { 0 });
+            perform(&sim, stage, scenario, limits)
+        }
+        Err(message) => Some(Failure { verdict: Verdict::Error, line: None, message }),
+    };
+    let schedule = std::mem::replace(&mut sim.shared().world.lock().schedule, Schedule::First);
+    let choices = match &schedule {
+        Schedule::Path(path) => path.taken(),
+        Schedule::Noted(_, choices) => choices.clone(),
+        _ => Vec::new(),
+    };
+    let (lanes, perfetto) = match failed.is_some() || keep_trace {
+        true => (sim.lanes(LANES_ROWS), sim.perfetto()),
+        false => Default::default(),
+    };
+    let steps = sim.shared().world.lock().steps;
+    (Played { failure: failed, choices, steps, lanes, perfetto }, schedule)
+}
+
+fn perform(sim: &Sim, stage: Stage, scenario: &Arc<Scenario>, limits: Limits) -> Option<Failure> {
+    let stage = Arc::new(stage);
+    let (inner, main) = (stage.clone(), scenario.clone());
+    seat::run(sim.shared(), Seats::Fibers, Box::new(move || lead(&inner, &main, limits)));
+    let (stop, panics) = {
+        let world = sim.shared().world.lock();
+        (world.stop, world.panics.clone())
+    };
+    let is_whole = stop == Some(Stop::Finished) && panics.is_empty() && !stage.has_failed();
+    if is_whole {
+        sim.shared().world.lock().stop = None;
+        stage.clear(scenario.leaks.is_some());
+    }
+    let report = if is_whole && scenario.leaks.is_none() { sim.finish() } else { sim.report() };
+    let failed = stage.failed.lock().clone();
+    let violation = report.violations().next().map(|finding| Failure {
+        verdict: Verdict::Violation,
+        line: Some(finding.line),
+        message: finding.message.clone(),
+    });
+    let expectation = failed.map(|failed| of_scenario(failed, scenario));
+    let crash = panics.iter().find(|(_, text)| !text.starts_with("a panic without")).map(|(thread, text)| Failure {
+        verdict: Verdict::Violation,
+        line: None,
+        message: format!("host thread t{thread} panicked: {text}"),
+    });
+    violation.or(crash).or(expectation)
+}
+
+fn of_scenario(failed: Failed, scenario: &Scenario) -> Failure {
+    let verdict = if failed.is_error { Verdict::Error } else { Verdict::Expectation };
+    let line = failed.line.or_else(|| scenario.keeps.first().copied()).filter(|_| !failed.is_error);
+    Failure { verdict, line, message: failed.message }
+}
+
+/// The first thread: sets the scene, starts the others, waits for them, and does what comes last.
+fn lead(stage: &Arc<Stage>, scenario: &Arc<Scenario>, limits: Limits) {
+    let player = Player { stage };
+    let over = Arc::new(AtomicBool::new(false));
+    let has_threads = !scenario.threads.is_empty();
+    if has_threads {
+        player.play(&scenario.setup);
+    }
+    let (worker_stage, worker_over) = (stage.clone(), over.clone());
+    let worker = stage.sim.spawn_daemon("worker", move || work(&worker_stage, &worker_over, limits.worker_turns));
+    if !has_threads {
+        player.play(&scenario.setup);
+    }
+    let threads: Vec<_> = (0..scenario.threads.len())
+        .map(|index| {
+            let (stage, scenario) = (stage.clone(), scenario.clone());
+            let name = scenario.threads[index].name.clone();
+            stage.clone().sim.spawn(&name, move || Player { stage: &stage }.play(&scenario.threads[index].steps))
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join());
+    player.play(&scenario.finally);
+    over.store(true, Ordering::Relaxed);
+    // Nobody waits for the worker: the run is over without it.
+    drop(worker);
+}
+
+/// The runtime's worker, so many turns long: one whenever something is retired.
+fn work(stage: &Stage, over: &AtomicBool, turns: u32) {
+    for _ in 0..turns {
+        loop {
+            if over.load(Ordering::Relaxed) || stage.has_failed() {
+                return;
+            }
+            let Some(runtime) = stage.runtime.lock().clone() else { return };
+            if runtime.stats().retired_pending > 0 {
+                runtime.poll();
+                break;
+            }
+            drop(runtime);
+            if !coop::yield_blocked() {
+                return;
+            }
+        }
+    }
+}
+
+/// How many rows of a trace are kept.
+const ROWS: usize = 4096;
+/// How many rows of lanes a failure shows.
+const LANES_ROWS: usize = 120;
