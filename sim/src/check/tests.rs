@@ -72,13 +72,9 @@ fn o1_two_writers_without_an_edge_race_though_the_bytes_are_right() {
         let (a, b, x) = (stream(sim), stream(sim), memory(sim));
         fill(sim, &a, x);
         fill(sim, &b, x);
-    };
-    assert_eq!(lines(&quiet().allow_leaks(), body), []);
-    let run = move |sim: &Sim| {
-        body(sim);
         sim.run_to_idle();
     };
-    assert_eq!(lines(&quiet().allow_leaks(), run), [Line::O1]);
+    assert_eq!(lines(&quiet().allow_leaks(), body), [Line::O1]);
 }
 
 #[test]
@@ -94,7 +90,7 @@ fn o1_an_edge_orders_them_and_is_counted_as_needed() {
         sim.run_to_idle();
         let order = sim.report().order;
         assert_eq!(order.edges, 2);
-        assert!(order.edges_needed <= 1, "the second edge orders nothing that conflicts");
+        assert_eq!(order.edges_needed, 1, "the second edge orders nothing that conflicts");
         destroy(sim, &a);
         destroy(sim, &b);
     });
@@ -280,9 +276,9 @@ fn r2_a_host_function_that_calls_the_driver_or_waits_is_found() {
 
 #[test]
 fn leaks_are_found_by_kind() {
-    assert_eq!(lines(&quiet(), |sim| drop(memory(sim))), [Line::O6]);
-    assert_eq!(lines(&quiet(), |sim| drop(stream(sim))), [Line::R5]);
-    assert_eq!(lines(&quiet(), |sim| drop(sim.host_alloc(64))), [Line::P7]);
+    assert_eq!(lines(&quiet(), |sim| _ = memory(sim)), [Line::O6]);
+    assert_eq!(lines(&quiet(), |sim| _ = stream(sim)), [Line::R5]);
+    assert_eq!(lines(&quiet(), |sim| _ = sim.host_alloc(64)), [Line::P7]);
 }
 
 #[test]
@@ -397,7 +393,9 @@ fn every_order_is_walked_and_a_failing_one_replays_by_its_path() {
     let config = Config::default().fibers().exhaustive().whole_steps().schedules(100_000);
     let outcome = config.run(body);
     assert!(outcome.failure.is_none(), "{}", outcome.failure.expect("checked"));
-    assert!(outcome.is_exhaustive && outcome.schedules > 10, "{} orders", outcome.schedules);
+    // The fill runs before one of the seven points that follow it, or in the wait for it.
+    assert!(outcome.is_exhaustive, "the search stopped early");
+    assert_eq!(outcome.schedules, 7);
     assert!(!outcome.diverged);
 
     let racy = |sim: &Sim| {

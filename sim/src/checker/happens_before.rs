@@ -101,12 +101,11 @@ struct Launch {
     begun: bool,
 }
 
-/// What an edge taught its stream: the epochs of `lane` after `from`, up to `to`.
-#[derive(Clone, Copy, Debug)]
+/// What an edge taught a lane: all that `after` covers and `before` did not.
+#[derive(Clone, Debug)]
 struct Gain {
-    lane: u32,
-    from: u64,
-    to: u64,
+    before: Position,
+    after: Position,
 }
 
 impl HappensBefore {
@@ -267,13 +266,12 @@ impl HappensBefore {
     fn learn_edge(&mut self, stream: StreamId, earlier: OpId) {
         let Some(position) = self.kept.get(&earlier).and_then(|kept| kept.position.clone()) else { return };
         let Some(at) = self.streams.get_mut(&stream) else { return };
-        let Epoch { lane, at: to } = position.epoch();
-        let from = at.lane.position().known(lane);
-        if at.lane.learn(&position) && from < to {
+        let before = at.lane.position().clone();
+        if at.lane.learn(&position) {
             if self.gains.len() >= GAINS_MAX {
                 self.gains.pop_front();
             }
-            self.gains.push_back(Gain { lane, from, to });
+            self.gains.push_back(Gain { before, after: position });
         }
     }
 
@@ -493,7 +491,7 @@ impl HappensBefore {
 
     fn saw(&mut self, seen: &Seen<Label>, now: Use, line: impl Fn(&Conflict<Label>) -> Line, findings: &mut Findings) {
         for epoch in &seen.ordered {
-            self.needed(*epoch);
+            self.needed(now.lane, *epoch);
         }
         let Some(conflict) = &seen.conflict else { return };
         if self.reported.len() >= REPORTED_MAX
@@ -504,14 +502,19 @@ impl HappensBefore {
         findings.race(line(conflict), conflict, now.label, now.access, now.memory);
     }
 
-    /// An access was in order after `epoch`: the edges that taught it were needed.
-    fn needed(&mut self, epoch: Epoch) {
-        if self.gains.is_empty() {
-            return;
+    /// An access in `lane` was in order after `epoch`: the edges that taught it so were needed, and those that taught the
+    /// streams from which they came.
+    fn needed(&mut self, lane: u32, epoch: Epoch) {
+        let mut lane = lane;
+        while lane != epoch.lane {
+            let teaches = |gain: &Gain| {
+                gain.before.epoch().lane == lane && gain.after.covers(epoch) && !gain.before.covers(epoch)
+            };
+            let Some(index) = self.gains.iter().position(teaches) else { return };
+            let Some(gain) = self.gains.remove(index) else { return };
+            self.figures.edges_needed += 1;
+            lane = gain.after.epoch().lane;
         }
-        let before = self.gains.len();
-        self.gains.retain(|gain| !(gain.lane == epoch.lane && gain.from < epoch.at && epoch.at <= gain.to));
-        self.figures.edges_needed += (before - self.gains.len()) as u64;
     }
 
     // --- lanes

@@ -80,11 +80,6 @@ impl Position {
         self
     }
 
-    /// Up to where this position knows `lane`.
-    pub(crate) fn known(&self, lane: u32) -> u64 {
-        if lane == self.own.lane { self.own.at } else { self.clock.at(lane) }
-    }
-
     fn knows_all_of(&self, other: &Position) -> bool {
         self.covers(other.own) && (Arc::ptr_eq(&self.clock, &other.clock) || self.clock.knows_all_of(&other.clock))
     }

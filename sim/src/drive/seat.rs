@@ -180,8 +180,8 @@ impl Seat {
         if let Err(payload) = outcome
             && !payload.is::<Stopped>()
         {
-            world.panics.push((me, text(&payload)));
-            world.stop.get_or_insert(Stop::Panic);
+            world.panics.push((me, text(&*payload)));
+            world.stop_for(Stop::Panic);
         }
         world.turns.end(me);
         world.running = world::decide(&mut world, |inside| enter_function(&self.shared, inside));

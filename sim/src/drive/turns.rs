@@ -67,10 +67,6 @@ impl Turns {
         (self.threads.len() - 1) as u32
     }
 
-    pub(crate) fn count(&self) -> usize {
-        self.threads.len()
-    }
-
     pub(crate) fn name(&self, number: u32) -> &str {
         self.threads.get(number as usize).map_or("?", |thread| &thread.name)
     }

@@ -240,7 +240,13 @@ impl World {
         let who = self.turns.describe();
         liveness::deadlock(stuck, &who, &device, &mut self.checkers.findings);
         self.note_last_finding();
-        self.stop = Some(Stop::Deadlock);
+        self.stop_for(Stop::Deadlock);
+    }
+
+    /// Ends the run. The first reason counts; threads get their turns anew, to unwind.
+    pub(crate) fn stop_for(&mut self, stop: Stop) {
+        self.stop.get_or_insert(stop);
+        self.turns.moved();
     }
 
     /// What the device is doing, for the message of a deadlock.
@@ -279,7 +285,7 @@ pub(crate) fn advance(world: &mut MutexGuard<'_, World>, choice: Choice, enter: 
     if let Err(payload) = result
         && !payload.is::<super::seat::Stopped>()
     {
-        world.found(Line::R2, format!("the host function {} panicked: {}", call.op, super::seat::text(&payload)));
+        world.found(Line::R2, format!("the host function {} panicked: {}", call.op, super::seat::text(&*payload)));
     }
     world.engine.function_returned(call.op);
     world.settle();
@@ -291,13 +297,13 @@ pub(crate) fn advance(world: &mut MutexGuard<'_, World>, choice: Choice, enter: 
 pub(crate) fn decide(world: &mut MutexGuard<'_, World>, enter: impl Fn(bool)) -> Option<u32> {
     loop {
         if world.stop.is_none() && world.turns.are_over() {
-            world.stop = Some(Stop::Finished);
+            world.stop_for(Stop::Finished);
         }
         if world.stop.is_none() && world.steps >= world.steps_max {
             let (steps, who) = (world.steps, world.turns.describe());
             liveness::livelock(steps, &who, &mut world.checkers.findings);
             world.note_last_finding();
-            world.stop = Some(Stop::StepLimit);
+            world.stop_for(Stop::StepLimit);
         }
         if world.stop.is_some() {
             return world.turns.next_alive();
