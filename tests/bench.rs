@@ -112,8 +112,10 @@ impl Bench for SimBench {
         let allowed = self.allowed.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
         let report = self.sim.finish();
         let bad = report.findings.iter().filter(|finding| finding.severity == Severity::Violation);
-        let mut bad: Vec<_> =
-            bad.filter(|finding| !allowed.iter().any(|line| line == finding.line.name())).map(|finding| format!("{}: {}", finding.line, finding.message)).collect();
+        let mut bad: Vec<_> = bad
+            .filter(|finding| !allowed.iter().any(|line| line == finding.line.name()))
+            .map(|finding| format!("{}: {}", finding.line, finding.message))
+            .collect();
         if !bad.is_empty() {
             bad.push(report.lanes);
         }

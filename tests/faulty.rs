@@ -18,6 +18,10 @@ pub enum TapError<E> {
     Real(E),
 }
 
+/// The value of a panic that a case raises itself.
+#[derive(Clone, Copy, Debug)]
+pub struct OnPurpose;
+
 /// The code of injected errors; no driver has it.
 pub const INJECTED: i32 = -7077;
 

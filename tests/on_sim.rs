@@ -8,6 +8,7 @@ use tenure_sim::profile::Profile;
 use tenure_tests::bench::{Bench, SimBench};
 use tenure_tests::conformance::{Case, cases};
 use tenure_tests::expectations::{DEPARTURES, departure};
+use tenure_tests::faulty::OnPurpose;
 
 /// How the device moves in one run of the suite.
 const DRIVES: [(&str, Drive, u64); 4] = [
@@ -21,6 +22,11 @@ fn main() {
     let mut arguments = Arguments::from_args();
     // Waits of two seconds and less: more threads than processors are of use.
     arguments.test_threads.get_or_insert(4);
+    std::panic::set_hook(Box::new(|panic| {
+        if !panic.payload().is::<OnPurpose>() {
+            eprintln!("{panic}");
+        }
+    }));
     let mut trials = vec![Trial::test("expectations name cases and profiles", || Ok(check_expectations()))];
     for profile in Profile::NAMES {
         for drive in DRIVES {
@@ -34,6 +40,8 @@ fn check_expectations() {
     for known in DEPARTURES {
         assert!(Profile::NAMES.contains(&known.profile), "{known:?} names no profile");
         let case = cases::<SimBench>().into_iter().find(|case| case.name == known.case);
+        let profile = Profile::named(known.profile).expect("a listed profile");
+        assert!(profile.quirks().any(|quirk| quirk.name() == known.why), "{known:?} names no quirk of the profile");
         assert!(case.is_some_and(|case| case.is_raw), "{known:?} names no raw case: the contract has no exceptions");
     }
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tenure::driver::{Driver, HostPointer, Image, Priority};
 use tenure::{
-    Buffer, Config, Kernel, LaunchConfig, Module, Pinned, Queue, Read, Readable, ReclaimMode, Result, Runtime, Stream, Writable,
-    Write,
+    Buffer, Config, Kernel, LaunchConfig, Module, Pinned, Queue, Read, Readable, ReclaimMode, Result, Runtime, Stream,
+    Writable, Write,
 };
 
 use crate::bench::{Bench, SOURCE};
