@@ -296,6 +296,12 @@ impl Checkers {
         self.captures.set_foreign(thread, foreign);
     }
 
+    /// How many entries the checkers keep, of any kind.
+    #[cfg(test)]
+    pub(crate) fn size(&self) -> usize {
+        self.order.size()
+    }
+
     pub(crate) fn order_figures(&self) -> OrderFigures {
         self.order.figures()
     }

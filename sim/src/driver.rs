@@ -55,6 +55,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use tenure::driver::{
     Argument, Call, Capabilities, CaptureMode, CaptureStatus, DeviceAddress, Driver, DriverError, ErrorKind,
     GraphDescription, HostAccess, HostFunction, HostPointer, Image, LaunchConfig, Location, Priority, Progress, Timing,
@@ -181,6 +182,7 @@ pub struct Builder {
     device_bytes: Option<u64>,
     rows: usize,
     steps_max: u64,
+    patience: Duration,
 }
 
 impl Default for Builder {
@@ -196,6 +198,7 @@ impl Default for Builder {
             device_bytes: None,
             rows: 4096,
             steps_max: u64::MAX,
+            patience: Duration::from_secs(5),
         }
     }
 }
@@ -261,6 +264,13 @@ impl Builder {
         self
     }
 
+    /// How long, in real time, a wait outside of a schedule looks on while nothing moves, before it counts as a deadlock;
+    /// 5 seconds unless said.
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
     /// Makes the simulated device.
     ///
     /// # Panics
@@ -284,6 +294,7 @@ impl Builder {
             engine.set_device_bytes(bytes);
         }
         let mut world = World::new(engine, schedule, Trace::new(self.rows), self.steps_max);
+        world.patience = self.patience;
         name_kernels(&mut world);
         let shared = Arc::new(Shared::new(world));
         let device = (self.drive == Drive::Threaded)
@@ -901,3 +912,6 @@ impl Driver for Sim {
         self.plain(Call::ExecutableDestroy, |engine, thread| engine.executable_destroy(thread, executable.0))
     }
 }
+
+#[cfg(test)]
+mod tests;

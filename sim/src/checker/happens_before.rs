@@ -135,6 +135,13 @@ impl HappensBefore {
         self.figures
     }
 
+    #[cfg(test)]
+    pub(crate) fn size(&self) -> usize {
+        let operations = self.pending.len() + self.kept.len() + self.launches.len();
+        let objects = self.streams.len() + self.events.len() + self.executables.len() + self.registrations.len();
+        operations + objects + self.allocations.len() + self.host_ranges.len() + self.gains.len() + self.reported.len()
+    }
+
     /// A call begins that may itself wait, and whose effect must be in order without that (P3, O6).
     pub(crate) fn call_begins(&mut self, thread: HostThread) {
         self.call_begins.insert(thread, self.host.position().clone());

@@ -11,7 +11,6 @@ use crate::code::Code;
 use crate::engine::{Answer, Wait};
 use parking_lot::MutexGuard;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Lets the device move before a call of thread `number`, as the schedule has it.
 pub(crate) fn before_call(shared: &Arc<Shared>, world: &mut MutexGuard<'_, World>, drive: Drive, number: u32) {
@@ -47,20 +46,18 @@ pub(crate) fn wait<T: Value>(
     }
 }
 
-/// Waits until another thread does something. Where none does for [`PATIENCE`], the wait is a finding, and the device is
+/// Waits until another thread does something. Where none does for as long as the world's patience, the wait is a finding, and the device is
 /// taken for lost so that everybody's waits end.
 fn wait_for_others(shared: &Shared, world: &mut MutexGuard<'_, World>, call: &str) {
     shared.work.notify_one();
     let steps = world.steps;
-    let timed_out = shared.progress.wait_for(world, PATIENCE).timed_out();
+    let patience = world.patience;
+    let timed_out = shared.progress.wait_for(world, patience).timed_out();
     if timed_out && world.steps == steps && world.engine.lost().is_none() {
         let device = world.describe_device();
-        world.found(Line::R6, format!("deadlock: {call} waits, and nothing moved for {PATIENCE:?}; {device}"));
+        world.found(Line::R6, format!("deadlock: {call} waits, and nothing moved for {patience:?}; {device}"));
         world.engine.lose_device(Code::LAUNCH_FAILURE);
         world.settle();
         shared.progress.notify_all();
     }
 }
-
-/// How long a wait outside of a schedule looks on while nothing moves, in real time.
-const PATIENCE: Duration = Duration::from_secs(5);

@@ -15,6 +15,7 @@ use crate::trace::Trace;
 use parking_lot::MutexGuard;
 use rustc_hash::FxHashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 use tenure::driver::DeviceAddress;
 
 /// A blocked call's wait, kept where the schedule can ask whether it is over.
@@ -91,6 +92,8 @@ pub(crate) struct World {
     pub(crate) stalled: Vec<StreamId>,
     pub(crate) steps: u64,
     pub(crate) steps_max: u64,
+    /// How long a wait outside of a schedule looks on while nothing moves.
+    pub(crate) patience: Duration,
     /// The device's own thread is to end.
     pub(crate) is_closed: bool,
     ready: Vec<Ready>,
@@ -116,6 +119,7 @@ impl World {
             stalled: Vec::new(),
             steps: 0,
             steps_max,
+            patience: Duration::MAX,
             is_closed: false,
             ready: Vec::new(),
             actors: Vec::new(),

@@ -13,7 +13,8 @@ use std::collections::BTreeSet;
 /// The trace as one JSON text. Rows that the ring dropped are said in `otherData`.
 pub(crate) fn json(trace: &Trace, names: &dyn Names, seed: &str) -> String {
     let mut events: Vec<Value> = processes();
-    let lanes: BTreeSet<Lane> = trace.rows().map(|row| row.lane).collect();
+    let shown = trace.rows().filter(|row| !matches!(row.what, What::Waited { .. }));
+    let lanes: BTreeSet<Lane> = shown.map(|row| row.lane).collect();
     events.extend(lanes.iter().map(|lane| {
         let (pid, tid) = track(*lane);
         json!({"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": title(*lane, names)}})

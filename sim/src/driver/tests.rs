@@ -1,0 +1,174 @@
+//! One device under each drive, its figures, its trace, and the core on it.
+
+use super::*;
+use crate::checker::Line;
+use crate::{Config, check};
+use tenure::{Queue, ReclaimMode, Runtime};
+
+const BYTES: u64 = 64;
+
+fn stream(sim: &Sim) -> SimStream {
+    sim.stream_create(Priority::Normal).expect("streams can be made")
+}
+
+fn fill(sim: &Sim, stream: &SimStream, memory: DeviceAddress) {
+    // SAFETY: the simulation owns the memory; a use after its end is what the checkers are to find.
+    unsafe { sim.fill(stream, memory, 7, BYTES) }.expect("the device works");
+}
+
+fn work(sim: &Sim, operations: u64) {
+    let (a, b, x) = (stream(sim), stream(sim), sim.malloc(BYTES).expect("there is room"));
+    let event = sim.event_create(Timing::Disabled).expect("events can be made");
+    for _ in 0..operations {
+        fill(sim, &a, x);
+        sim.event_record(&event, &a).expect("the device works");
+        sim.stream_wait_event(&b, &event).expect("the device works");
+        fill(sim, &b, x);
+        sim.event_record(&event, &b).expect("the device works");
+        sim.stream_wait_event(&a, &event).expect("the device works");
+    }
+    sim.stream_synchronize(&a).expect("the device works");
+    // SAFETY: all work on it has completed, as the stream `a` waited for `b`.
+    unsafe { sim.free(x) }.expect("nothing uses it");
+    sim.event_destroy(event).expect("the device works");
+    for stream in [a, b] {
+        // SAFETY: nobody else knows the stream.
+        unsafe { sim.stream_destroy(&stream) }.expect("the device works");
+    }
+}
+
+#[test]
+fn the_same_program_is_clean_under_every_drive() {
+    for drive in [Drive::Stepped, Drive::Seeded, Drive::Threaded] {
+        let sim = Sim::builder().drive(drive).seed(3).build();
+        work(&sim, 20);
+        let report = sim.finish();
+        assert!(report.is_clean(), "{drive:?}: {report}");
+        assert_eq!(report.leaks, Some(Leaks::default()));
+        assert_eq!(report.counts.of(Call::Fill), 40);
+        assert_eq!(report.order.edges, 40);
+    }
+}
+
+#[test]
+fn many_threads_share_a_threaded_device() {
+    let sim = Sim::builder().drive(Drive::Threaded).build();
+    let threads: Vec<_> = (0..4)
+        .map(|_| {
+            let device = sim.clone();
+            sim.spawn("worker", move || work(&device, 50))
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join());
+    let report = sim.finish();
+    assert!(report.is_clean(), "{report}");
+    assert_eq!(report.counts.total(), 4 * (50 * 6 + 9));
+}
+
+#[test]
+fn a_stepped_device_moves_only_where_it_is_told_to() {
+    let sim = Sim::builder().drive(Drive::Stepped).whole_steps().build();
+    let (a, b, x) = (stream(&sim), stream(&sim), sim.malloc(2 * BYTES).expect("there is room"));
+    fill(&sim, &a, x);
+    fill(&sim, &b, x.offset(BYTES));
+    assert_eq!(sim.ready().len(), 2);
+    assert_eq!(sim.stream_query(&a), Ok(Progress::Pending));
+    assert!(sim.step_on(&b));
+    assert!(!sim.step_on(&b), "it has run all that it had");
+    assert_eq!((sim.stream_query(&a), sim.stream_query(&b)), (Ok(Progress::Pending), Ok(Progress::Complete)));
+    sim.stall(&a);
+    assert!(!sim.step(), "the only stream with work is stalled");
+    sim.resume(&a);
+    assert_eq!(sim.run_to_idle(), 1);
+    assert!(sim.report().is_clean());
+}
+
+#[test]
+fn calls_are_counted_by_kind_and_thread() {
+    let sim = Sim::new(Profile::cuda_13());
+    let (a, x) = (stream(&sim), sim.malloc(BYTES).expect("there is room"));
+    let device = sim.clone();
+    let other = sim.spawn("other", move || {
+        fill(&device, &a, x);
+        device.thread()
+    });
+    let other = other.join();
+    let counts = sim.counts();
+    assert_ne!(other, sim.thread());
+    assert_eq!((counts.of(Call::Fill), counts.of_thread(other, Call::Fill)), (1, 1));
+    assert_eq!(counts.of_thread(sim.thread(), Call::Fill), 0);
+    assert_eq!((counts.total(), counts.total_of_thread(sim.thread())), (3, 2));
+}
+
+#[test]
+fn a_seed_gives_the_same_trace_byte_for_byte_and_perfetto_can_read_it() {
+    let trace = |seed| {
+        let sim = Sim::builder().seed(seed).build();
+        work(&sim, 10);
+        (sim.perfetto(), sim.lanes(1_000))
+    };
+    assert_eq!(trace(5), trace(5));
+    assert_ne!(trace(5), trace(6));
+    let whole: serde_json::Value = serde_json::from_str(&trace(5).0).expect("it is JSON");
+    let events = whole["traceEvents"].as_array().expect("a list of events");
+    let count = |phase: &str| events.iter().filter(|event| event["ph"] == phase).count();
+    assert!(count("X") > 60, "calls and operations are slices");
+    assert_eq!(count("s"), count("f"), "each arrow has two ends");
+    assert!(count("s") >= 19, "edges are arrows");
+    let names: Vec<_> = events.iter().filter(|event| event["name"] == "thread_name").collect();
+    assert_eq!(names.len(), 3, "a track for the host thread and each stream that did something");
+}
+
+#[test]
+fn the_trace_is_a_ring_and_says_what_it_dropped() {
+    let sim = Sim::builder().trace_rows(10).build();
+    work(&sim, 10);
+    assert!(sim.lanes(100).starts_with('('), "{}", sim.lanes(100));
+    let whole: serde_json::Value = serde_json::from_str(&sim.perfetto()).expect("it is JSON");
+    assert!(whole["otherData"]["rows_dropped"].as_u64().expect("a number") > 100);
+}
+
+#[test]
+fn memory_grows_with_what_is_live_and_not_with_what_was_done() {
+    let sim = Sim::builder().trace_rows(64).build();
+    work(&sim, 100);
+    let first = sim.shared().world.lock().checkers.size();
+    for _ in 0..100 {
+        work(&sim, 100);
+    }
+    let last = sim.shared().world.lock().checkers.size();
+    assert!(last <= first + 256, "the checkers kept {first} entries after one round and {last} after a hundred more");
+    assert!(sim.finish().is_clean());
+}
+
+#[test]
+fn an_operation_that_never_ends_is_found_by_a_thread_outside_of_schedules() {
+    let patience = Duration::from_millis(50);
+    let fault = Fault::HangOperation { nth: 1 };
+    let sim = Sim::builder().fault(fault).drive(Drive::Threaded).patience(patience).build();
+    let (a, x) = (stream(&sim), sim.malloc(BYTES).expect("there is room"));
+    fill(&sim, &a, x);
+    assert!(sim.stream_synchronize(&a).is_err(), "the wait ends by the loss of the device");
+    assert_eq!(sim.report().findings[0].line, Line::R6);
+}
+
+#[test]
+fn the_core_hands_a_buffer_between_threads_under_many_schedules() {
+    check(Config::default().fibers().schedules(300).deny_warnings(), |sim| {
+        let config = tenure::Config::default().reclaim(ReclaimMode::Manual);
+        let runtime = Runtime::with(sim.clone(), config).expect("the device works");
+        let a = runtime.stream().expect("there is a stream");
+        let buffer = a.upload(&[1u32, 2, 3]).expect("there is room");
+        let inner = runtime.clone();
+        let thread = sim.spawn("other", move || {
+            let b = inner.stream().expect("there is a stream");
+            let mut copy = b.alloc::<u32>(3).expect("there is room");
+            b.copy(&buffer, &mut copy).expect("the device works");
+            assert_eq!(b.read(&copy).expect("the device works"), [1, 2, 3]);
+            inner.poll();
+        });
+        drop(a);
+        thread.join();
+        assert!(runtime.shutdown(Duration::from_secs(10)).is_clean());
+    });
+}
