@@ -73,90 +73,50 @@ impl Report<'_> {
     }
 }
 
-/// Each on an engine of its own, with a kernel running on a stream that has nothing to do with it.
+type Call = fn(&mut Bench);
+
+/// What is measured beside a kernel on a stream that has nothing to do with it: the fact, what is done before, the call.
+#[rustfmt::skip]
+const BESIDE: [(&str, Call, Call); 8] = [
+    ("register while another stream is busy (20 ms)", |_| {}, |b| { register(b, 0, 4 * KIB); }),
+    ("unregister memory nobody uses while a stream is busy", |b| { register(b, 0, 4 * KIB); }, |b| { unregister(b, 0); }),
+    ("free while a stream is busy", |_| {}, allocate_and_free),
+    ("freeAsync on idle stream while another is busy", |_| {}, allocate_and_free_in_order),
+    ("destroy idle stream while another is busy", |_| {}, |b| { let stream = b.stream(); b.destroy(MAIN, stream); }),
+    ("mallocHost while a stream is busy", |_| {}, |b| { let _ = b.engine.host_alloc(MAIN, 64); }),
+    ("freeHost while a stream is busy", |_| {}, allocate_and_free_host),
+    ("malloc while a stream is busy", |_| {}, |b| { let _ = b.engine.malloc(MAIN, 64); }),
+];
+
 fn beside_a_busy_stream(report: &mut Report<'_>) {
-    type Call = fn(&mut Bench);
-    let calls: [(&str, Call, Call); 8] = [
-        (
-            "register while another stream is busy (20 ms)",
-            |_| {},
-            |b| {
-                let at = b.host(0);
-                let _ = b.engine.host_register(MAIN, Some(at), 4096, HostAccess::ReadWrite);
-            },
-        ),
-        (
-            "unregister memory nobody uses while a stream is busy",
-            |b| {
-                let at = b.host(0);
-                let _ = b.engine.host_register(MAIN, Some(at), 4096, HostAccess::ReadWrite);
-            },
-            |b| {
-                let at = b.host(0);
-                let answer = b.engine.host_unregister(MAIN, Some(at));
-                b.done(answer);
-            },
-        ),
-        (
-            "free while a stream is busy",
-            |_| {},
-            |b| {
-                let memory = b.engine.malloc(MAIN, 64).unwrap_or_default();
-                let answer = b.engine.free(MAIN, memory);
-                b.done(answer);
-            },
-        ),
-        (
-            "freeAsync on idle stream while another is busy",
-            |_| {},
-            |b| {
-                let stream = b.stream();
-                let memory = b.engine.malloc_async(MAIN, stream, 64);
-                let memory = b.value(memory).unwrap_or_default();
-                let answer = b.engine.free_async(MAIN, stream, memory);
-                b.done(answer);
-            },
-        ),
-        (
-            "destroy idle stream while another is busy",
-            |_| {},
-            |b| {
-                let stream = b.stream();
-                b.destroy(MAIN, stream);
-            },
-        ),
-        (
-            "mallocHost while a stream is busy",
-            |_| {},
-            |b| {
-                let _ = b.engine.host_alloc(MAIN, 64);
-            },
-        ),
-        (
-            "freeHost while a stream is busy",
-            |_| {},
-            |b| {
-                let elsewhere = b.host(0);
-                let memory = b.engine.host_alloc(MAIN, 64).unwrap_or(elsewhere);
-                let answer = b.engine.host_free(MAIN, memory);
-                b.done(answer);
-            },
-        ),
-        (
-            "malloc while a stream is busy",
-            |_| {},
-            |b| {
-                let _ = b.engine.malloc(MAIN, 64);
-            },
-        ),
-    ];
-    for (fact, before, call) in calls {
+    for (fact, before, call) in BESIDE {
         let mut bench = report.bench();
         before(&mut bench);
         bench.busy_stream();
         let ms = bench.ms(call);
         report.ms(&format!("ms: {fact}"), ms);
     }
+}
+
+fn allocate_and_free(bench: &mut Bench) {
+    let memory = bench.engine.malloc(MAIN, 64).unwrap_or_default();
+    let answer = bench.engine.free(MAIN, memory);
+    bench.done(answer);
+}
+
+fn allocate_and_free_in_order(bench: &mut Bench) {
+    let stream = bench.stream();
+    let memory = bench.engine.malloc_async(MAIN, stream, 64);
+    let memory = bench.value(memory).unwrap_or_default();
+    let answer = bench.engine.free_async(MAIN, stream, memory);
+    bench.done(answer);
+}
+
+fn allocate_and_free_host(bench: &mut Bench) {
+    let elsewhere = bench.host(0);
+    let memory = bench.engine.host_alloc(MAIN, 64).unwrap_or(elsewhere);
+    let answer = bench.engine.host_free(MAIN, memory);
+    bench.done(answer);
 }
 
 fn legacy_stream_during_a_capture(report: &mut Report<'_>) {
