@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`null`] | a driver that does nothing, so that what is left is the bookkeeping |
 //! | [`bed`] | a runtime over it, with buffers and kernels of the shapes that are measured |
+//! | [`cases`] | the operations: timed by criterion, counted in instructions |
 //! | [`rivals`] | other designs of the same bookkeeping, written fairly |
 //! | [`contest`] | rounds that interleave what is compared, and medians |
 //! | [`counting`] | an allocator that counts |
@@ -12,6 +13,7 @@
 //! compared takes turns within one, and the answer is a ratio.
 
 pub mod bed;
+pub mod cases;
 pub mod contest;
 pub mod counting;
 pub mod null;
