@@ -298,6 +298,16 @@ impl<D: Driver> Reclaim<D> {
     }
 }
 
+impl<D: Driver> Drop for Reclaim<D> {
+    fn drop(&mut self) {
+        // P11, R4. Nobody took the last turns: what is left may be in use, memory of copies too, so it is leaked.
+        let bench = self.bench.get_mut();
+        let left = std::mem::take(self.incoming.get_mut()).into_iter();
+        let left = left.chain(std::mem::take(&mut bench.put_off)).chain(bench.waiting.drain());
+        left.for_each(std::mem::forget);
+    }
+}
+
 /// One turn.
 struct Turn<'a, D: Driver> {
     context: &'a Context<D>,

@@ -379,6 +379,15 @@ impl<D: Driver> Pins<D> {
     }
 }
 
+impl<D: Driver> Drop for Pins<D> {
+    fn drop(&mut self) {
+        // P4, P11. What is still here is still registered, and the device may be at work on it: its memory outlives the runtime.
+        let entries = &mut self.table.get_mut().entries;
+        let bases: Vec<_> = entries.iter().map(|(base, _)| base).collect();
+        bases.into_iter().for_each(|base| std::mem::forget(entries.released(base)));
+    }
+}
+
 /// Whether the driver refused because the range, or a part of it, is registered already.
 fn already_registered(error: &Error) -> bool {
     error.failure().is_some_and(|failure| failure.kind == ErrorKind::AlreadyRegistered)
