@@ -1,3 +1,153 @@
-//! api
+//! The typed interface: lengths, views, runtimes that do not mix, events.
+
+use tenure::{Error, Misuse, Queue, Readable};
+
 use super::list_cases;
-list_cases!("api": raw [] contract []);
+use crate::bench::Bench;
+use crate::rig::{Brake, Rig};
+
+list_cases!("api": raw [] contract [
+    lengths_must_agree,
+    views_are_parts,
+    runtimes_do_not_mix,
+    events_order_and_measure,
+    one_code_serves_streams_and_captures,
+    contents_survive_every_kind_of_copy,
+    figures_add_up,
+    a_huge_length_is_refused,
+]);
+
+fn lengths_must_agree<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let (x, mut y) = (rig.four(&stream, 1), stream.alloc::<u32>(3).expect("an allocation"));
+    let wrong = Err(Error::Misuse(Misuse::LengthMismatch { expected: 4, actual: 3 }));
+    assert_eq!(stream.copy(&x, &mut y), wrong, "a copy of four to three");
+    assert_eq!(stream.write(&[1, 2, 3, 4], &mut y), wrong, "a write of four to three");
+    assert_eq!(stream.read_into(&x, &mut [0; 3]), wrong, "a read of four to three");
+    assert!(matches!(x.view(2..5), Err(Error::Misuse(Misuse::LengthMismatch { .. }))), "a part past the end");
+    assert!(matches!(x.view(3..2), Err(Error::Misuse(Misuse::LengthMismatch { .. }))), "a part that ends first");
+    assert!(y.split_at_mut(4).is_err(), "a split past the end");
+    drop((x, y, stream));
+    rig.close();
+}
+
+fn views_are_parts<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let mut x = stream.upload(&[0_u32, 1, 2, 3, 4, 5]).expect("an upload");
+    {
+        let (mut left, mut right) = x.split_at_mut(2).expect("a split");
+        rig.bump(&stream, &mut left, 10).expect("a launch on the left");
+        rig.bump(&stream, &mut right, 100).expect("a launch on the right");
+    }
+    rig.bump(&stream, &mut x.view_mut(1..=2).expect("a part"), 1000).expect("a launch on the middle");
+    let part = x.view(1..).expect("a part");
+    assert_eq!(part.element_count(), 5, "from the second on");
+    assert_eq!(stream.read(&part).expect("a read"), [1011, 1102, 103, 104, 105], "each where it belongs");
+    drop((x, stream));
+    rig.close();
+}
+
+fn runtimes_do_not_mix<B: Bench>(bench: &B) {
+    let (rig, other) = (Rig::new(bench), Rig::new(bench));
+    let (stream, theirs) = (rig.stream(), other.stream());
+    let mut x = rig.four(&stream, 1);
+    let mut pinned = rig.runtime.wrap(vec![1_u32; 4]).expect("a wrap");
+    let graph = rig.runtime.capture(|capture| rig.bump(capture, &mut x, 1)).expect("a graph");
+    let executable = graph.instantiate().expect("an executable");
+    let event = stream.record().expect("an event");
+    let foreign = Err(Error::Misuse(Misuse::ForeignRuntime));
+    assert_eq!(other.bump(&theirs, &mut x, 1), foreign, "a buffer");
+    assert_eq!(other.bump(&theirs, &mut pinned, 1), foreign, "a pin");
+    assert_eq!(executable.launch(&theirs), foreign, "an executable");
+    assert_eq!(theirs.wait_event(&event), foreign, "an event");
+    let mixed = other.runtime.capture(|capture| other.bump(capture, &mut x, 1)).map(drop);
+    assert_eq!(mixed, foreign, "a buffer in a capture");
+    drop((theirs, executable, graph, event, x, pinned, stream));
+    rig.close();
+    other.close();
+}
+
+fn events_order_and_measure<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let (a, b) = (rig.stream(), rig.stream());
+    let (start, mut x) = (a.record_timed().expect("an event"), rig.four(&a, 1));
+    let brake = Brake::new(bench);
+    brake.hold(&a);
+    rig.bump(&a, &mut x, 1).expect("a launch");
+    let end = a.record_timed().expect("an event");
+    b.wait_event(&end).expect("an edge");
+    assert!(!end.is_complete().expect("a question"), "held");
+    assert!(!b.is_idle().expect("a question"), "O1: and what comes after it too");
+    brake.release();
+    end.synchronize().expect("a wait");
+    assert!(end.is_complete().expect("a question"), "after the wait");
+    b.synchronize().expect("a wait");
+    start.elapsed(&end).expect("a time");
+    drop((a, b, x, start, end));
+    rig.close();
+}
+
+fn one_code_serves_streams_and_captures<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let mut x = rig.four(&stream, 1);
+    rig.bump(&stream, &mut x, 1).expect("a launch on a stream");
+    let graph = rig.runtime.capture(|capture| rig.bump(capture, &mut x, 10)).expect("a graph");
+    graph.instantiate().expect("an executable").launch(&stream).expect("a launch");
+    assert_eq!(stream.read(&x).expect("a read"), [12; 4], "both ran");
+    drop((graph, x, stream));
+    rig.close();
+}
+
+fn contents_survive_every_kind_of_copy<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let (a, b) = (rig.stream(), rig.stream());
+    let data: Vec<u32> = (0..1000).collect();
+    let x = a.upload(&data).expect("an upload");
+    let mut y = b.alloc(1000).expect("an allocation");
+    b.copy(&x, &mut y).expect("a copy on another stream");
+    let mut pinned = rig.runtime.wrap(vec![0_u32; 1000]).expect("a wrap");
+    a.copy(&y, &mut pinned).expect("a copy to the host");
+    let mut z = b.alloc(1000).expect("an allocation");
+    b.copy(&pinned, &mut z).expect("a copy from the host");
+    let mut back = vec![0; 1000];
+    a.read_into(&z, &mut back).expect("a read");
+    assert_eq!(back, data, "O1: each copy came after the one before");
+    assert_eq!(pinned.read().expect("a view")[..], data[..], "O3: the host sees it");
+    drop((a, b, x, y, z, pinned));
+    rig.close();
+}
+
+fn figures_add_up<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let mut x = rig.four(&stream, 1);
+    for _ in 0..5 {
+        rig.bump(&stream, &mut x, 1).expect("a launch");
+    }
+    drop(rig.runtime.wrap(vec![1_u32; 4]).expect("a wrap"));
+    stream.synchronize().expect("a wait");
+    drop(x);
+    rig.drain();
+    let stats = rig.runtime.stats();
+    assert_eq!((stats.streams.made, stats.streams.leased), (1, 1), "one stream: {stats:?}");
+    assert!(stats.streams.covered >= 5, "five launches needed nothing but their gate: {stats:?}");
+    assert_eq!((stats.pins_made, stats.pins_released, stats.pins_live), (1, 1, 0), "one pin: {stats:?}");
+    assert_eq!((stats.retired, stats.retired_pending), (stats.released, 0), "all was released: {stats:?}");
+    drop(stream);
+    rig.close();
+}
+
+fn a_huge_length_is_refused<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let mark = rig.tap.log.mark();
+    let huge = Err(Error::Misuse(Misuse::SizeOverflow));
+    assert_eq!(stream.alloc::<u64>(usize::MAX / 4).map(drop), huge, "on the device");
+    assert_eq!(rig.runtime.alloc_host::<u64>(usize::MAX / 4).map(drop), huge, "on the host");
+    assert_eq!(rig.tap.log.since(mark), [], "before the driver sees it");
+    drop(stream);
+    rig.close();
+}

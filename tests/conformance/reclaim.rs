@@ -1,3 +1,535 @@
-//! reclaim
-use super::list_cases;
-list_cases!("reclaim": raw [] contract []);
+//! Memory and releases: what drivers do about them, futures, shutdown, a lost device, and R1 to R7.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tenure::driver::{Call, Driver, ErrorKind, Image, Location, Priority, Timing};
+use tenure::{Error, Queue};
+
+use super::{list_cases, word};
+use crate::bench::{Bench, SOURCE};
+use crate::faulty::INJECTED;
+use crate::rig::{Brake, DEADLINE, Rig};
+
+list_cases!("reclaim": raw [
+    memory_is_given_and_taken_back,
+    memory_in_stream_order_crosses_streams_by_events,
+    too_much_memory_is_an_error,
+    an_unknown_kernel_is_an_error,
+    memory_of_many_threads,
+] contract [
+    r1_no_drop_makes_a_call_that_waits_asks_or_destroys,
+    r1_a_drop_in_a_host_function_is_allowed,
+    r2_a_host_function_only_signals,
+    r3_drops_and_polls_pass_a_held_stream,
+    r4_a_forgotten_future_is_sound,
+    r4_a_cancelled_download_is_sound,
+    r4_a_forgotten_handle_leaks_and_no_more,
+    r4_a_runtime_that_just_goes_keeps_what_is_in_use,
+    r5_shutdown_says_what_is_left,
+    r5_a_shutdown_refuses_new_work,
+    r5_the_end_of_the_last_handle_drains,
+    r6_a_lost_device_ends_everything,
+    r6_a_future_learns_of_the_loss,
+    r7_errors_of_releases_are_kept,
+    r7_an_allocation_error_is_the_callers,
+    a_future_completes_by_the_worker,
+    a_future_completes_by_polling,
+    memory_pressure_releases_the_retired,
+    a_worker_releases_without_being_asked,
+    a_worker_needs_no_host_functions,
+]);
+
+fn memory_is_given_and_taken_back<B: Bench>(bench: &B) {
+    let driver = bench.driver();
+    let stream = driver.stream_create(Priority::Normal).expect("a stream");
+    for _ in 0..4 {
+        let memory = driver.malloc(256).expect("an allocation");
+        let ordered = driver.malloc_async(&stream, 256).expect("an allocation in stream order");
+        let (to, from) = (Location::Device(memory), Location::Device(ordered));
+        // SAFETY: O6. Both are 256 bytes and live until after the copy.
+        unsafe { driver.fill(&stream, ordered, 1, 256) }.expect("a fill");
+        // SAFETY: O6. As above.
+        unsafe { driver.copy(&stream, to, from, 256) }.expect("a copy");
+        // SAFETY: O6. Its last use is on this stream, before.
+        unsafe { driver.free_async(&stream, ordered) }.expect("a free in stream order");
+        driver.stream_synchronize(&stream).expect("a wait");
+        // SAFETY: O6. All work on it has completed.
+        unsafe { driver.free(memory) }.expect("a free");
+    }
+}
+
+fn memory_in_stream_order_crosses_streams_by_events<B: Bench>(bench: &B) {
+    let driver = bench.driver();
+    let [a, b] = [(); 2].map(|()| driver.stream_create(Priority::Normal).expect("a stream"));
+    let event = driver.event_create(Timing::Disabled).expect("an event");
+    for _ in 0..4 {
+        let memory = driver.malloc_async(&a, 64).expect("an allocation");
+        driver.event_record(&event, &a).expect("a record");
+        driver.stream_wait_event(&b, &event).expect("a wait");
+        // SAFETY: O6. Ordered after the allocation by the event.
+        unsafe { driver.fill(&b, memory, 2, 64) }.expect("a fill");
+        // SAFETY: O6. Its last use is on this stream, before.
+        unsafe { driver.free_async(&b, memory) }.expect("a free on the other stream");
+    }
+    driver.stream_synchronize(&b).expect("a wait");
+}
+
+fn too_much_memory_is_an_error<B: Bench>(bench: &B) {
+    let driver = bench.driver();
+    let stream = driver.stream_create(Priority::Normal).expect("a stream");
+    assert_eq!(word(driver.malloc(1 << 50)), Some(ErrorKind::OutOfMemory), "a petabyte");
+    assert_eq!(word(driver.malloc_async(&stream, 1 << 50)), Some(ErrorKind::OutOfMemory), "in stream order");
+    assert_eq!(word(driver.malloc(64)), None, "and the next allocation works");
+}
+
+fn an_unknown_kernel_is_an_error<B: Bench>(bench: &B) {
+    let driver = bench.driver();
+    let module = driver.module_load(Image::Source(SOURCE)).expect("a module");
+    assert_eq!(word(driver.function(&module, "no_such_kernel")), Some(ErrorKind::NotFound), "it has no such kernel");
+    assert_eq!(word(driver.function(&module, "bump")), None, "it has this one");
+}
+
+fn memory_of_many_threads<B: Bench>(bench: &B) {
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            let driver = bench.driver();
+            scope.spawn(move || {
+                let stream = driver.stream_create(Priority::Normal).expect("a stream");
+                for round in 1..20 {
+                    let memory = driver.malloc_async(&stream, round * 64).expect("an allocation");
+                    // SAFETY: O6. In the order of one stream.
+                    unsafe { driver.fill(&stream, memory, 1, round * 64) }.expect("a fill");
+                    // SAFETY: O6. As above.
+                    unsafe { driver.free_async(&stream, memory) }.expect("a free");
+                }
+                driver.stream_synchronize(&stream).expect("a wait");
+            });
+        }
+    });
+}
+
+fn frees<B: Bench>(rig: &Rig<B::Driver>) -> usize {
+    rig.tap.log.count(Call::FreeAsync) + rig.tap.log.count(Call::Free)
+}
+
+fn r1_no_drop_makes_a_call_that_waits_asks_or_destroys<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let mut x = rig.four(&stream, 1);
+    let graph = rig.runtime.capture(|capture| rig.bump(capture, &mut x, 1)).expect("a graph");
+    let executable = graph.instantiate().expect("an executable");
+    let pinned = rig.runtime.wrap(vec![1_u32; 4]).expect("a wrap");
+    let host = rig.runtime.alloc_host::<u32>(4).expect("host memory");
+    let brake = Brake::new(bench);
+    brake.hold(&stream);
+    let mut y = rig.four(&stream, 0);
+    rig.sum(&stream, &pinned, &mut y).expect("a launch");
+    rig.sum(&stream, &host, &mut y).expect("a launch");
+    executable.launch(&stream).expect("a launch");
+    let event = stream.record().expect("an event");
+    let download = stream.download(&x).expect("a download");
+    let completion = stream.completion();
+    let mark = rig.tap.log.mark();
+    drop((x, y, graph, executable, pinned, host, event, download, completion, stream));
+    assert_eq!(rig.tap.log.since(mark), [], "R1: no call at all");
+    brake.release();
+    rig.drain();
+    rig.close();
+}
+
+fn r1_a_drop_in_a_host_function_is_allowed<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let mut x = rig.four(&stream, 1);
+    rig.bump(&stream, &mut x, 1).expect("a launch");
+    let carried = std::sync::Mutex::new(Some(x));
+    let driver = bench.driver();
+    let function: tenure::driver::HostFunction = Arc::new(move || drop(carried.lock().map(|mut x| x.take())));
+    // SAFETY: O1. The closure enqueues a host function, which touches no memory of the device.
+    let enqueued = unsafe { stream.use_on(&[], |raw| word(driver.launch_host_function(raw, function))) };
+    assert_eq!(enqueued, Ok(None), "a host function is enqueued");
+    stream.synchronize().expect("a wait");
+    rig.drain();
+    assert_eq!(frees::<B>(&rig), 1, "R1: dropped there, released later");
+    drop(stream);
+    rig.close();
+}
+
+fn r2_a_host_function_only_signals<B: Bench>(bench: &B) {
+    let rig = Rig::working(bench);
+    let (a, b) = (rig.stream(), rig.stream());
+    let (mut x, mut y) = (rig.four(&a, 1), rig.four(&b, 1));
+    let brake = Brake::new(bench);
+    brake.hold(&a);
+    rig.bump(&a, &mut x, 1).expect("a launch");
+    rig.sum(&b, &x, &mut y).expect("a launch");
+    drop(x);
+    super::eventually("the worker asks to be told", || rig.tap.log.count(Call::LaunchHostFunction) > 0);
+    assert_eq!(frees::<B>(&rig), 0, "O6: two streams still use it");
+    brake.release();
+    // The simulator finds calls and locks inside host functions by itself.
+    super::eventually("R2: and is told", || {
+        drop(rig.tap.inner().stream_create(Priority::Low).map_err(drop).map(|stream| {
+            // SAFETY: S6. Made here, used by nobody.
+            unsafe { rig.tap.inner().stream_destroy(&stream) }
+        }));
+        frees::<B>(&rig) == 1
+    });
+    drop((a, b, y));
+    rig.close();
+}
+
+fn r3_drops_and_polls_pass_a_held_stream<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let (x, y) = (rig.four(&stream, 1), rig.four(&stream, 2));
+    let pinned = rig.runtime.wrap(vec![1_u32; 4]).expect("a wrap");
+    // SAFETY: O1. The closure enqueues nothing: it stands for a launch that blocks since the queue is full.
+    let held = unsafe {
+        stream.use_on(&[], |_| {
+            thread::scope(|scope| {
+                let beside = scope.spawn(|| {
+                    drop((x, pinned));
+                    rig.runtime.poll();
+                    let other = rig.runtime.stream().expect("a claim");
+                    let z = rig.four(&other, 1);
+                    let busy = y.is_busy();
+                    drop((z, other));
+                    rig.runtime.poll();
+                    busy
+                });
+                let end = Instant::now() + DEADLINE;
+                while !beside.is_finished() && Instant::now() < end {
+                    thread::sleep(Duration::from_micros(100));
+                }
+                assert!(beside.is_finished(), "R3: drop, poll and claim take no gate");
+            });
+        })
+    };
+    held.expect("the closure ran");
+    drop((y, stream));
+    rig.drain();
+    rig.close();
+}
+
+/// Runs a future on this thread, parked between wakes; `between` runs before each park.
+fn block_on<F: Future>(future: F, mut between: impl FnMut()) -> F::Output {
+    struct Unpark(thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = pin!(future);
+    let end = Instant::now() + DEADLINE;
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return output;
+        }
+        assert!(Instant::now() < end, "a future is woken within {DEADLINE:?}");
+        between();
+        thread::park_timeout(Duration::from_millis(50));
+    }
+}
+
+fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> bool {
+    future.poll(&mut Context::from_waker(Waker::noop())).is_ready()
+}
+
+fn r4_a_forgotten_future_is_sound<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let mut x = rig.four(&stream, 1);
+    let brake = Brake::new(bench);
+    brake.hold(&stream);
+    rig.bump(&stream, &mut x, 1).expect("a launch");
+    let mut completion = Box::pin(stream.completion());
+    assert!(!poll_once(completion.as_mut()), "held work has not completed");
+    std::mem::forget(completion);
+    let mut download = Box::pin(stream.download(&x).expect("a download"));
+    assert!(!poll_once(download.as_mut()), "nor has the copy");
+    std::mem::forget(download);
+    drop(x);
+    brake.release();
+    stream.synchronize().expect("a wait");
+    drop(stream);
+    rig.drain();
+    // Forgotten futures keep the runtime's shared state, and nothing of the device.
+    let _report = rig.shut_down(DEADLINE);
+}
+
+fn r4_a_cancelled_download_is_sound<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let mut x = rig.four(&stream, 1);
+    let brake = Brake::new(bench);
+    brake.hold(&stream);
+    rig.bump(&stream, &mut x, 1).expect("a launch");
+    for polls in 0..3 {
+        let mut download = Box::pin(stream.download(&x).expect("a download"));
+        for _ in 0..polls {
+            assert!(!poll_once(download.as_mut()), "the copy is held");
+        }
+        drop(download);
+    }
+    rig.runtime.poll();
+    brake.release();
+    assert_eq!(stream.read(&x).expect("a read"), [2; 4], "R4: the copies went to memory that was kept for them");
+    drop((stream, x));
+    rig.close();
+}
+
+fn r4_a_forgotten_handle_leaks_and_no_more<B: Bench>(bench: &B) {
+    bench.allow(&["O6", "P7", "R5"]);
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let mut x = rig.four(&stream, 1);
+    let pinned = rig.runtime.wrap(vec![1_u32; 4]).expect("a wrap");
+    rig.sum(&stream, &pinned, &mut x).expect("a launch");
+    let mut y = rig.four(&stream, 0);
+    rig.sum(&stream, &x, &mut y).expect("a launch");
+    std::mem::forget(pinned);
+    std::mem::forget(x);
+    assert_eq!(stream.read(&y).expect("a read"), [2; 4], "R4: what it was used for is done");
+    drop((y, stream));
+    let report = rig.shut_down(DEADLINE);
+    assert_eq!((report.leaked, report.pins_left), (0, 1), "R5: the registration is reported: {report:?}");
+}
+
+fn r4_a_runtime_that_just_goes_keeps_what_is_in_use<B: Bench>(bench: &B) {
+    bench.allow(&["O6", "P7", "R5"]);
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let mut x = stream.upload(&vec![1_u32; 5000]).expect("an upload");
+    let mut pinned = rig.runtime.wrap(vec![1_u32; 5000]).expect("a wrap");
+    let brake = Brake::new(bench);
+    brake.hold(&stream);
+    rig.bump(&stream, &mut x, 1).expect("a held launch");
+    rig.sum(&stream, &x, &mut pinned).expect("a held launch");
+    stream.write(&vec![3_u32; 5000], &mut x).expect("a held copy to the device");
+    drop(stream.download(&x).expect("a held copy to the host"));
+    drop((x, pinned, stream, rig));
+    let decoys: Vec<_> = (0..16).map(|_| vec![77_u32; 5000]).collect();
+    brake.release();
+    bench.finish();
+    assert!(decoys.iter().flatten().all(|word| *word == 77), "P11: the device wrote to memory that was let go");
+}
+
+fn r5_shutdown_says_what_is_left<B: Bench>(bench: &B) {
+    bench.allow(&["O6", "P7", "R5"]);
+    let rig = Rig::new(bench);
+    let (held, leased) = (rig.stream(), rig.stream());
+    let mut x = rig.four(&held, 1);
+    let pinned = rig.runtime.wrap(vec![1_u32; 4]).expect("a wrap");
+    held.synchronize().expect("a wait");
+    rig.drain();
+    let brake = Brake::new(bench);
+    brake.hold(&held);
+    rig.bump(&held, &mut x, 1).expect("a launch");
+    // A second stream, so that the free cannot be left to the order of the first.
+    rig.bump(&leased, &mut x, 1).expect("a launch");
+    drop((x, held));
+    let begun = Instant::now();
+    let report = rig.shut_down(Duration::from_millis(20));
+    assert!(begun.elapsed() < DEADLINE, "R5: within the deadline, and some grace");
+    assert!(report.leaked >= 1 && report.streams_left == 2 && report.pins_left == 1, "R5: {report:?}");
+    let mark = {
+        drop((leased, pinned));
+        0
+    };
+    assert_eq!(mark, 0, "R5: handles that live on are dropped in peace");
+    brake.release();
+}
+
+fn r5_a_shutdown_refuses_new_work<B: Bench>(bench: &B) {
+    bench.allow(&["O6", "P7", "R5"]);
+    let rig = Rig::new(bench);
+    let (stream, runtime, tap) = (rig.stream(), rig.runtime.clone(), rig.tap.clone());
+    let x = rig.four(&stream, 1);
+    let completion = stream.completion();
+    drop(rig.shut_down(Duration::from_millis(1)));
+    assert_eq!(runtime.stream().map(drop), Err(Error::Closed), "R5: no new stream");
+    assert_eq!(stream.alloc::<u32>(4).map(drop), Err(Error::Closed), "R5: no new memory");
+    assert_eq!(runtime.wrap(vec![1_u32]).map(drop).map_err(Error::from), Err(Error::Closed), "R5: no new wrap");
+    let mark = tap.log.mark();
+    drop((x, completion, stream, runtime));
+    assert_eq!(tap.log.since(mark), [], "R5: and no driver call");
+}
+
+fn r5_the_end_of_the_last_handle_drains<B: Bench>(bench: &B) {
+    let rig = Rig::working(bench);
+    let tap = rig.tap.clone();
+    let stream = rig.stream();
+    let mut x = rig.four(&stream, 1);
+    rig.bump(&stream, &mut x, 1).expect("a launch");
+    drop((rig, stream, x));
+    super::eventually("R5: the worker gives everything back", || {
+        tap.log.count(Call::StreamDestroy) > 0 && tap.log.count(Call::ModuleUnload) == 1
+    });
+    super::eventually("R5: streams too", || {
+        tap.log.count(Call::StreamDestroy) == tap.log.count(Call::StreamCreate)
+            && tap.log.count(Call::EventDestroy) == tap.log.count(Call::EventCreate)
+    });
+}
+
+fn r6_a_lost_device_ends_everything<B: Bench>(bench: &B) {
+    bench.allow(&["O6", "P7", "R5"]);
+    let rig = Rig::working(bench);
+    let (stream, other) = (rig.stream(), rig.stream());
+    let (mut x, y) = (rig.four(&stream, 1), rig.four(&other, 1));
+    let mut pinned = rig.runtime.wrap(vec![1_u32; 4]).expect("a wrap");
+    let event = stream.record().expect("an event");
+    rig.bump(&stream, &mut x, 1).expect("a launch");
+    rig.bump(&stream, &mut pinned, 1).expect("a launch");
+    if !bench.lose_device() {
+        drop((x, y, pinned, event, stream, other));
+        return rig.close();
+    }
+    let begun = Instant::now();
+    let answer = stream.synchronize();
+    let Err(Error::Lost(cause)) = &answer else { panic!("R6: {answer:?} does not say so") };
+    assert!(cause.kind.is_sticky(), "R7: with the cause: {cause}");
+    assert!(matches!(stream.read(&x), Err(Error::Lost(_))), "R6: a read returns");
+    assert!(matches!(pinned.read().map(drop), Err(Error::Lost(_))), "R6: a view returns");
+    assert!(matches!(rig.runtime.stream().map(drop), Err(Error::Lost(_))), "R6: a claim returns");
+    assert!(matches!(event.is_complete(), Ok(_) | Err(Error::Lost(_))), "R6: a question returns");
+    assert!(rig.runtime.lost().is_some(), "R6: the runtime knows");
+    let mark = rig.tap.log.mark();
+    drop((x, y, pinned, event, stream, other));
+    rig.runtime.poll();
+    assert_eq!(rig.tap.log.mine_since(mark), [], "R6: drops and polls make no driver call");
+    let report = rig.shut_down(DEADLINE);
+    assert!(report.lost.is_some() && report.leaked > 0, "R6: {report:?}");
+    assert!(begun.elapsed() < DEADLINE, "R6: all in bounded time");
+}
+
+fn r6_a_future_learns_of_the_loss<B: Bench>(bench: &B) {
+    bench.allow(&["O6", "P7", "R5"]);
+    let rig = Rig::working(bench);
+    let stream = rig.stream();
+    let mut x = rig.four(&stream, 1);
+    let brake = Brake::new(bench);
+    brake.hold(&stream);
+    rig.bump(&stream, &mut x, 1).expect("a launch");
+    let mut completion = Box::pin(stream.completion());
+    assert!(!poll_once(completion.as_mut()), "held work has not completed");
+    let download = stream.download(&x).expect("a download");
+    if bench.lose_device() {
+        let answer = block_on(completion, || ());
+        assert!(matches!(answer, Err(Error::Lost(_))), "R6: {answer:?}");
+        let answer = block_on(download, || ());
+        assert!(matches!(answer, Err(Error::Lost(_))), "R6: {answer:?}");
+    }
+    brake.release();
+    drop((x, stream));
+    drop(rig.shut_down(DEADLINE));
+}
+
+fn r7_errors_of_releases_are_kept<B: Bench>(bench: &B) {
+    bench.allow(&["O6"]);
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let x = rig.four(&stream, 1);
+    stream.synchronize().expect("a wait");
+    rig.drain();
+    rig.tap.rules.fail_always(Call::FreeAsync, ErrorKind::Unknown);
+    rig.tap.rules.fail_always(Call::Free, ErrorKind::Unknown);
+    drop(x);
+    rig.runtime.poll();
+    let errors = rig.runtime.take_release_errors();
+    let codes: Vec<_> = errors.iter().filter_map(|error| error.failure().map(|failure| failure.code)).collect();
+    assert_eq!(codes, [INJECTED], "R7: once, with the cause: {errors:?}");
+    assert!(rig.runtime.take_release_errors().is_empty(), "R7: and not again");
+    assert_eq!(rig.runtime.stats().leaked, 1, "P11: leaked and counted");
+    rig.tap.rules.clear();
+    drop(stream);
+    drop(rig.shut_down(DEADLINE));
+}
+
+fn r7_an_allocation_error_is_the_callers<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let failed = stream.alloc::<u8>(1 << 50).map(drop).expect_err("a petabyte");
+    assert_eq!(failed.failure().map(|failure| failure.kind), Some(ErrorKind::OutOfMemory), "R7: {failed}");
+    drop(rig.four(&stream, 1));
+    drop(stream);
+    rig.close();
+}
+
+fn a_future_completes_by_the_worker<B: Bench>(bench: &B) {
+    let rig = Rig::working(bench);
+    let stream = rig.stream();
+    let mut x = rig.four(&stream, 1);
+    rig.bump(&stream, &mut x, 1).expect("a launch");
+    block_on(stream.completion(), || ()).expect("a completion");
+    assert!(!x.is_busy(), "O2: it has told");
+    assert_eq!(block_on(stream.download(&x).expect("a download"), || ()).expect("elements"), [2; 4], "O3");
+    drop((x, stream));
+    rig.close();
+}
+
+fn a_future_completes_by_polling<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let mut x = rig.four(&stream, 1);
+    rig.bump(&stream, &mut x, 1).expect("a launch");
+    let between = || drop(rig.runtime.poll());
+    block_on(stream.completion(), between).expect("a completion");
+    assert_eq!(block_on(stream.download(&x).expect("a download"), between).expect("elements"), [2; 4], "O3");
+    drop((x, stream));
+    rig.close();
+}
+
+fn memory_pressure_releases_the_retired<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    drop(rig.four(&stream, 1));
+    let before = frees::<B>(&rig);
+    rig.tap.rules.fail(Call::MallocAsync, 1, ErrorKind::OutOfMemory);
+    rig.tap.rules.fail(Call::Malloc, 1, ErrorKind::OutOfMemory);
+    let x = stream.alloc::<u32>(4).expect("what is retired makes room");
+    assert_eq!((before, frees::<B>(&rig)), (0, 1), "the retired buffer was released first");
+    rig.tap.rules.clear();
+    drop((x, stream));
+    rig.close();
+}
+
+fn a_worker_releases_without_being_asked<B: Bench>(bench: &B) {
+    let rig = Rig::working(bench);
+    let (a, b) = (rig.stream(), rig.stream());
+    for _ in 0..5 {
+        let (mut x, mut y) = (rig.four(&a, 1), rig.four(&b, 1));
+        rig.bump(&a, &mut x, 1).expect("a launch");
+        rig.sum(&b, &x, &mut y).expect("a launch");
+        drop((x, y));
+    }
+    super::eventually("the worker releases ten buffers", || {
+        // A question, so that a device that only moves with calls does move.
+        drop(b.is_idle().expect("a question"));
+        frees::<B>(&rig) == 10
+    });
+    drop((a, b));
+    rig.close();
+}
+
+fn a_worker_needs_no_host_functions<B: Bench>(bench: &B) {
+    let rig = Rig::working(bench);
+    rig.tap.rules.fail_always(Call::LaunchHostFunction, ErrorKind::NotSupported);
+    let (a, b) = (rig.stream(), rig.stream());
+    let (mut x, mut y) = (rig.four(&a, 1), rig.four(&b, 1));
+    rig.bump(&a, &mut x, 1).expect("a launch");
+    rig.sum(&b, &x, &mut y).expect("a launch");
+    drop((x, y));
+    super::eventually("P11: the slow tick asks", || frees::<B>(&rig) == 2);
+    let counted = AtomicUsize::new(frees::<B>(&rig));
+    assert_eq!(counted.load(Ordering::Relaxed), 2, "O6: each once");
+    drop((a, b));
+    rig.close();
+}

@@ -1,3 +1,599 @@
-//! registration
-use super::list_cases;
-list_cases!("registration": raw [] contract []);
+//! Page-locked host memory: what drivers do about it, and P1 to P12.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::thread;
+
+use tenure::driver::{Call, Driver, ErrorKind, HostAccess, HostPointer, Location, Priority};
+use tenure::{Error, Freed, PinError, Queue};
+
+use super::{list_cases, word};
+use crate::bench::Bench;
+use crate::faulty::{INJECTED, OnPurpose};
+use crate::rig::{Brake, DEADLINE, Rig};
+
+list_cases!("registration": raw [
+    a_range_is_registered_again_and_again,
+    the_device_reaches_registered_memory,
+    registering_twice_is_refused,
+    registering_an_overlap_is_refused,
+    unregistering_the_unknown_is_refused,
+    ranges_side_by_side_are_independent,
+] contract [
+    p1_registered_while_wrapped,
+    p2_a_larger_wrap_over_a_live_one_is_refused,
+    p2_a_larger_wrap_over_a_pending_one_waits,
+    p3_two_wraps_on_two_streams_share_what_is_known,
+    p4_the_memory_lives_while_it_is_used,
+    p5_each_wrap_gives_one_count_back,
+    p7_dropping_a_busy_wrap_makes_no_call,
+    p7_a_pending_range_is_revived,
+    p7_an_explicit_free_waits,
+    p8_a_part_shares_and_an_overlap_is_refused,
+    p9_a_failed_register_leaves_nothing,
+    p9_a_failed_unregister_is_quarantined,
+    p10_memory_of_others_is_borrowed,
+    p11_what_never_ends_stays_registered,
+    p12_memory_at_the_same_address_is_another,
+    a_vector_comes_back_from_every_path,
+    shared_memory_is_read,
+    a_scope_ends_what_it_wrapped,
+    a_scope_ends_when_its_body_panics,
+    a_scope_ends_forgotten_wraps,
+    a_scope_is_not_shared_by_others,
+    host_memory_of_the_driver_is_given_back,
+    wraps_of_many_threads_keep_the_count,
+]);
+
+const PAGE: usize = 4096;
+
+fn pointer(memory: &mut [u8]) -> HostPointer {
+    HostPointer(NonNull::from(memory).cast())
+}
+
+fn register<D: Driver>(driver: &D, base: HostPointer, bytes: usize) -> Option<ErrorKind> {
+    // SAFETY: P4. The cases' memory outlives their registrations.
+    word(unsafe { driver.host_register(base, bytes, HostAccess::ReadWrite) })
+}
+
+fn unregister<D: Driver>(driver: &D, base: HostPointer) -> Option<ErrorKind> {
+    // SAFETY: P3. No work of the case uses the range any more.
+    word(unsafe { driver.host_unregister(base) })
+}
+
+fn a_range_is_registered_again_and_again<B: Bench>(bench: &B) {
+    let driver = bench.driver();
+    let mut memory = vec![0_u8; PAGE];
+    let base = pointer(&mut memory);
+    for _ in 0..5 {
+        assert_eq!(register(&*driver, base, PAGE), None, "a registration");
+        assert!(driver.host_is_registered(base).expect("a question"), "it is registered");
+        assert!(driver.host_is_registered(base.offset(PAGE - 1)).expect("a question"), "to its last byte");
+        driver.host_device_address(base).expect("the device has an address for it");
+        assert_eq!(unregister(&*driver, base), None, "its end");
+        assert!(!driver.host_is_registered(base).unwrap_or(false), "it is no longer registered");
+    }
+}
+
+fn the_device_reaches_registered_memory<B: Bench>(bench: &B) {
+    let driver = bench.driver();
+    let mut memory = vec![3_u8; PAGE];
+    let base = pointer(&mut memory);
+    assert_eq!(register(&*driver, base, PAGE), None, "a registration");
+    let stream = driver.stream_create(Priority::Normal).expect("a stream");
+    let device = driver.host_device_address(base).expect("an address");
+    // SAFETY: P4. The range is registered and lives on.
+    unsafe { driver.fill(&stream, device, 7, 16) }.expect("a fill");
+    let (to, from) = (Location::Host(base.offset(32)), Location::Device(device));
+    // SAFETY: P4. As above.
+    unsafe { driver.copy(&stream, to, from, 16) }.expect("a copy");
+    driver.stream_synchronize(&stream).expect("a wait");
+    assert_eq!(unregister(&*driver, base), None, "its end");
+    assert_eq!((memory[15], memory[16], memory[32], memory[48]), (7, 3, 7, 3), "the device wrote it");
+}
+
+fn registering_twice_is_refused<B: Bench>(bench: &B) {
+    let driver = bench.driver();
+    let mut memory = vec![0_u8; PAGE];
+    let base = pointer(&mut memory);
+    assert_eq!(register(&*driver, base, PAGE), None, "a registration");
+    assert_eq!(register(&*driver, base, PAGE), Some(ErrorKind::AlreadyRegistered), "the same range");
+    assert_eq!(unregister(&*driver, base), None, "its end");
+}
+
+fn registering_an_overlap_is_refused<B: Bench>(bench: &B) {
+    let driver = bench.driver();
+    let mut memory = vec![0_u8; 4 * PAGE];
+    let base = pointer(&mut memory);
+    assert_eq!(register(&*driver, base, 2 * PAGE), None, "a registration");
+    let overlap = register(&*driver, base.offset(PAGE), 2 * PAGE);
+    assert_eq!(overlap, Some(ErrorKind::AlreadyRegistered), "an overlapping range");
+    assert_eq!(unregister(&*driver, base), None, "its end");
+}
+
+fn unregistering_the_unknown_is_refused<B: Bench>(bench: &B) {
+    let driver = bench.driver();
+    let mut memory = vec![0_u8; PAGE];
+    let base = pointer(&mut memory);
+    assert_eq!(unregister(&*driver, base), Some(ErrorKind::NotRegistered), "never registered");
+    assert_eq!(register(&*driver, base, PAGE), None, "a registration");
+    assert_eq!(unregister(&*driver, base), None, "its end");
+    assert_eq!(unregister(&*driver, base), Some(ErrorKind::NotRegistered), "ended before");
+}
+
+fn ranges_side_by_side_are_independent<B: Bench>(bench: &B) {
+    let driver = bench.driver();
+    let mut memory = vec![0_u8; 2 * PAGE];
+    let (left, right) = (pointer(&mut memory), pointer(&mut memory).offset(PAGE));
+    assert_eq!(register(&*driver, left, PAGE), None, "the left one");
+    assert_eq!(register(&*driver, right, PAGE), None, "the right one");
+    assert_eq!(unregister(&*driver, left), None, "the left one's end");
+    assert!(driver.host_is_registered(right).expect("a question"), "the right one stays");
+    assert_eq!(unregister(&*driver, right), None, "the right one's end");
+}
+
+/// Registrations and unregistrations that reached the driver.
+fn calls<B: Bench>(rig: &Rig<B::Driver>) -> (usize, usize) {
+    (rig.tap.log.count(Call::HostRegister), rig.tap.log.count(Call::HostUnregister))
+}
+
+fn p1_registered_while_wrapped<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let pinned = rig.runtime.wrap(vec![1_u32; 64]).expect("a wrap");
+    let (start, end) = (pinned.as_ptr(), pinned.as_ptr().wrapping_add(64));
+    assert!(rig.runtime.is_pinned(start) && rig.runtime.is_pinned(end.wrapping_sub(1)), "P1: the whole range");
+    assert!(!rig.runtime.is_pinned(end), "P1: and not a byte more");
+    drop(pinned);
+    rig.drain();
+    assert!(!rig.runtime.is_pinned(start), "P1: no count, not registered");
+    assert_eq!(calls::<B>(&rig), (1, 1), "P5: registered once, unregistered once");
+    rig.close();
+}
+
+fn p2_a_larger_wrap_over_a_live_one_is_refused<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let mut memory = vec![0_u32; 64];
+    let start = NonNull::from(&mut *memory).cast();
+    // SAFETY: P4. The vector outlives the runtime and is not touched meanwhile.
+    let small = unsafe { rig.runtime.wrap_raw::<u32>(start, 32) }.expect("a wrap");
+    // SAFETY: P4. As above.
+    let large = unsafe { rig.runtime.wrap_raw::<u32>(start, 64) };
+    let larger = PinError::Larger { registered: 128, wanted: 256 };
+    assert_eq!(large.expect_err("it would have to grow"), Error::Pin(larger), "P2: a typed error");
+    drop(small);
+    // SAFETY: P4. As above.
+    let large = unsafe { rig.runtime.wrap_raw::<u32>(start, 64) }.expect("P2: once the short one is let go");
+    assert!(rig.runtime.is_pinned(large.as_ptr().wrapping_add(63)), "P2: the registered length covers it");
+    assert_eq!(calls::<B>(&rig), (2, 1), "P2: the shorter registration was not used again");
+    drop(large);
+    rig.close();
+    drop(memory);
+}
+
+fn p2_a_larger_wrap_over_a_pending_one_waits<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let mut memory = vec![0_u32; 64];
+    let start = HostPointer(NonNull::from(&mut *memory).cast());
+    // SAFETY: P4. The vector outlives the runtime and is not touched meanwhile.
+    let mut small = unsafe { rig.wrap_at(start) }.expect("a wrap");
+    let brake = Brake::new(bench);
+    brake.hold(&stream);
+    rig.bump(&stream, &mut small, 1).expect("a write is launched");
+    drop(small);
+    thread::scope(|scope| {
+        let rig = &rig;
+        let wrapping = scope.spawn(move || {
+            // SAFETY: P4. As above.
+            let large = unsafe { rig.runtime.wrap_raw::<u32>({ start }.0.cast(), 64) }.expect("a wrap");
+            drop(large);
+        });
+        thread::sleep(std::time::Duration::from_millis(5));
+        assert!(!wrapping.is_finished(), "P2: it waits for the work on the shorter one");
+        assert_eq!(calls::<B>(rig), (1, 0), "P3: which is still registered");
+        brake.release();
+        wrapping.join().expect("P2: then it is registered anew");
+    });
+    assert_eq!(calls::<B>(&rig).0, 2, "P2: the shorter registration was not used again");
+    drop(stream);
+    rig.close();
+    assert_eq!(memory[..5], [1, 1, 1, 1, 0], "and the work was done");
+}
+
+fn p3_two_wraps_on_two_streams_share_what_is_known<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let (a, b) = (rig.stream(), rig.stream());
+    let mut memory = vec![1_u32; 4];
+    let start = HostPointer(NonNull::from(&mut *memory).cast());
+    // SAFETY: P4. The vector outlives the runtime and is not touched meanwhile.
+    let (mut first, mut second) = unsafe { (rig.wrap_at(start), rig.wrap_at(start)) };
+    let (first, second) = (first.as_mut().expect("a wrap"), second.as_mut().expect("a second wrap"));
+    let brake = Brake::new(bench);
+    brake.hold(&a);
+    rig.bump(&a, first, 1).expect("a write through one wrap");
+    assert!(second.is_busy(), "P3: the other wrap knows of it");
+    rig.bump(&b, second, 10).expect("a write through the other");
+    assert!(!b.is_idle().expect("a question"), "O1: comes after it");
+    brake.release();
+    assert_eq!(second.read().expect("a view")[..], [12; 4], "O3: and both are seen");
+    drop((a, b));
+    let Rig { .. } = &rig;
+    assert_eq!(calls::<B>(&rig), (1, 0), "P8: one registration serves both");
+    drop_both(first, second);
+    let report = rig.shut_down(DEADLINE);
+    assert!(report.is_clean() || report.pins_left == 1, "P4: {report:?}");
+    bench.allow(&["P7"]);
+}
+
+fn drop_both<T, U>(_first: T, _second: U) {}
+
+fn p4_the_memory_lives_while_it_is_used<B: Bench>(bench: &B) {
+    struct Owner(Vec<u32>, Arc<()>);
+    // SAFETY: P4. The vector owns its block, which does not move with it.
+    unsafe impl tenure::HostMemory for Owner {
+        type Item = u32;
+        fn range(&mut self) -> (NonNull<u32>, usize) {
+            (NonNull::from(&mut *self.0).cast(), self.0.len())
+        }
+    }
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let alive = Arc::new(());
+    let mut pinned = rig.runtime.wrap(Owner(vec![1; 4], alive.clone())).map_err(Error::from).expect("a wrap");
+    let brake = Brake::new(bench);
+    brake.hold(&stream);
+    rig.bump(&stream, &mut pinned, 1).expect("a write is launched");
+    drop(pinned);
+    rig.runtime.poll();
+    assert_eq!(Arc::strong_count(&alive), 2, "P4: the owner lives while the device uses its memory");
+    brake.release();
+    stream.synchronize().expect("a wait");
+    rig.drain();
+    assert_eq!(Arc::strong_count(&alive), 1, "P4: and then goes");
+    drop(stream);
+    rig.close();
+}
+
+fn p5_each_wrap_gives_one_count_back<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let mut memory = vec![1_u32; 4];
+    let start = HostPointer(NonNull::from(&mut *memory).cast());
+    // SAFETY: P4. The vector outlives the runtime and is not touched meanwhile.
+    let wrap = || unsafe { rig.wrap_at(start) }.expect("a wrap");
+    let (first, second, third) = (wrap(), wrap(), wrap());
+    assert_eq!(first.free(), Ok(Freed::Deferred), "P5: others use the registration");
+    drop(second);
+    rig.runtime.poll();
+    assert!(rig.runtime.is_pinned(third.as_ptr()), "P5: one count is left");
+    let unwinding = catch_unwind(AssertUnwindSafe(|| {
+        let _third = third;
+        std::panic::panic_any(OnPurpose);
+    }));
+    assert!(unwinding.is_err(), "the panic goes on");
+    rig.drain();
+    assert_eq!(calls::<B>(&rig), (1, 1), "P5: three counts, one registration");
+    rig.close();
+    drop(memory);
+}
+
+fn p7_dropping_a_busy_wrap_makes_no_call<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let mut pinned = rig.runtime.wrap(vec![1_u32; 4]).expect("a wrap");
+    let brake = Brake::new(bench);
+    brake.hold(&stream);
+    rig.bump(&stream, &mut pinned, 1).expect("a write is launched");
+    let mark = rig.tap.log.mark();
+    drop(pinned);
+    assert_eq!(rig.tap.log.since(mark), [], "P7: no driver call");
+    rig.runtime.poll();
+    assert_eq!(calls::<B>(&rig), (1, 0), "P3: not unregistered while it is busy");
+    brake.release();
+    stream.synchronize().expect("a wait");
+    rig.drain();
+    assert_eq!(calls::<B>(&rig), (1, 1), "P7: the release was not lost");
+    drop(stream);
+    rig.close();
+}
+
+fn p7_a_pending_range_is_revived<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let mut memory = vec![1_u32; 4];
+    let start = HostPointer(NonNull::from(&mut *memory).cast());
+    for _ in 0..3 {
+        // SAFETY: P4. The vector outlives the runtime and is not touched meanwhile.
+        let wrap = unsafe { rig.wrap_at(start) }.expect("a wrap");
+        drop(wrap);
+    }
+    // SAFETY: P4. As above.
+    let live = unsafe { rig.wrap_at(start) }.expect("a wrap");
+    rig.runtime.poll();
+    assert_eq!(calls::<B>(&rig), (1, 0), "P1: each wrap revived the registration; no old decision ends it");
+    assert!(rig.runtime.is_pinned(live.as_ptr()), "P1: it is live");
+    drop(live);
+    rig.drain();
+    assert_eq!(calls::<B>(&rig), (1, 1), "P5: and ends once");
+    rig.close();
+    drop(memory);
+}
+
+fn p7_an_explicit_free_waits<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let mut pinned = rig.runtime.wrap(vec![1_u32; 4]).expect("a wrap");
+    rig.bump(&stream, &mut pinned, 1).expect("a write is launched");
+    assert_eq!(pinned.free(), Ok(Freed::Now), "P7: it waits, and it is done");
+    assert_eq!(calls::<B>(&rig), (1, 1), "P7: unregistered when it returns");
+    let mut x = rig.four(&stream, 1);
+    rig.bump(&stream, &mut x, 1).expect("a write is launched");
+    assert_eq!(x.free(), Ok(Freed::Now), "P7: device memory too");
+    drop(stream);
+    rig.close();
+}
+
+fn p8_a_part_shares_and_an_overlap_is_refused<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let mut memory = vec![1_u32; 64];
+    let start = HostPointer(NonNull::from(&mut *memory).cast());
+    // SAFETY: P4. The vector outlives the runtime and is not touched meanwhile.
+    let whole = unsafe { rig.runtime.wrap_raw::<u32>(start.offset(16).0.cast(), 32) }.expect("a wrap");
+    // SAFETY: P4. As above.
+    let mut part = unsafe { rig.wrap_at(start.offset(32)) }.expect("P8: a part shares");
+    assert_eq!(calls::<B>(&rig).0, 1, "P8: without a call");
+    for overlapping in [start, start.offset(16 + 32 * 4 - 8)] {
+        // SAFETY: P4. As above.
+        let refused = unsafe { rig.runtime.wrap_raw::<u32>(overlapping.0.cast(), 6) };
+        assert_eq!(refused.expect_err("it overlaps"), Error::Pin(PinError::Overlap), "P8: a typed error");
+    }
+    rig.bump(&stream, &mut part, 1).expect("a write through the part");
+    assert_eq!(whole.read().expect("a view")[3..9], [1, 2, 2, 2, 2, 1], "P8: is seen through the whole");
+    drop((stream, whole, part));
+    rig.close();
+    drop(memory);
+}
+
+fn p9_a_failed_register_leaves_nothing<B: Bench>(bench: &B) {
+    for call in [Call::HostRegister, Call::HostDeviceAddress] {
+        let rig = Rig::new(bench);
+        rig.tap.rules.fail(call, 1, ErrorKind::OutOfMemory);
+        let failed = rig.runtime.wrap(vec![1_u32, 2]).expect_err("the driver refuses");
+        assert_eq!(failed.owner, [1, 2], "P9: the memory comes back");
+        assert_eq!(failed.error.failure().map(|failure| failure.call), Some(call), "R7: it names the call");
+        assert!(!rig.runtime.is_pinned(failed.owner.as_ptr()), "P9: no count is left");
+        drop(rig.runtime.wrap(failed.owner).expect("P9: the next wrap works"));
+        rig.close();
+    }
+}
+
+fn p9_a_failed_unregister_is_quarantined<B: Bench>(bench: &B) {
+    bench.allow(&["P7"]);
+    for explicit in [false, true] {
+        let rig = Rig::new(bench);
+        let mut memory = vec![1_u32; 4];
+        let start = HostPointer(NonNull::from(&mut *memory).cast());
+        // SAFETY: P4. The vector is leaked at the end, since its range stays registered.
+        let wrap = unsafe { rig.wrap_at(start) }.expect("a wrap");
+        rig.tap.rules.fail(Call::HostUnregister, 1, ErrorKind::Unknown);
+        let errors = match explicit {
+            true => vec![wrap.free().expect_err("P9: the free reports")],
+            false => {
+                drop(wrap);
+                rig.runtime.poll();
+                rig.runtime.take_release_errors()
+            }
+        };
+        let codes: Vec<_> = errors.iter().filter_map(|error| error.failure().map(|failure| failure.code)).collect();
+        assert_eq!(codes, [INJECTED], "P9: reported once: {errors:?}");
+        assert_eq!(rig.runtime.stats().pins_quarantined, 1, "P9: kept, and says so");
+        // SAFETY: P4. As above.
+        let again = unsafe { rig.wrap_at(start) };
+        assert_eq!(again.expect_err("nobody knows"), Error::Pin(PinError::Quarantined), "P9: not used again");
+        assert_eq!(rig.shut_down(DEADLINE).pins_quarantined, 1, "P9: the shutdown says so too");
+        std::mem::forget(memory);
+    }
+}
+
+fn p10_memory_of_others_is_borrowed<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let driver = bench.driver();
+    let mut memory = vec![0_u8; PAGE];
+    let base = pointer(&mut memory);
+    assert_eq!(register(&*driver, base, PAGE), None, "somebody else registers it");
+    // SAFETY: P4. The vector outlives the runtime and is not touched meanwhile.
+    let mut wrap = unsafe { rig.wrap_at(base) }.expect("P10: it is used as it is");
+    rig.bump(&stream, &mut wrap, 5).expect("a write is launched");
+    assert_eq!(wrap.read().expect("a view")[..], [5; 4], "P10: and works");
+    drop(wrap);
+    rig.drain();
+    assert_eq!(calls::<B>(&rig).1, 0, "P10: never unregistered by us");
+    drop(stream);
+    rig.close();
+    assert_eq!(unregister(&*driver, base), None, "P10: its owner still has it");
+}
+
+fn p11_what_never_ends_stays_registered<B: Bench>(bench: &B) {
+    bench.allow(&["P7", "R5", "O6"]);
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let mut pinned = rig.runtime.wrap(vec![1_u32; 4]).expect("a wrap");
+    let start = pinned.as_ptr();
+    let brake = Brake::new(bench);
+    brake.hold(&stream);
+    rig.bump(&stream, &mut pinned, 1).expect("a write is launched");
+    drop((pinned, stream));
+    let report = rig.shut_down(std::time::Duration::from_millis(10));
+    assert!(report.leaked >= 1, "P11: leaked and counted: {report:?}");
+    let driver = bench.driver();
+    let start = HostPointer(NonNull::new(start.cast_mut().cast()).expect("not null"));
+    assert!(driver.host_is_registered(start).expect("a question"), "P11: still registered, for work that still runs");
+    brake.release();
+}
+
+fn p12_memory_at_the_same_address_is_another<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let mut memory = vec![1_u32; 4];
+    let start = HostPointer(NonNull::from(&mut *memory).cast());
+    // SAFETY: P4. The vector outlives the runtime, and the host touches it while it is not wrapped.
+    let mut wrap = unsafe { rig.wrap_at(start) }.expect("a wrap");
+    rig.bump(&stream, &mut wrap, 1).expect("a write is launched");
+    assert_eq!(wrap.free(), Ok(Freed::Now), "the first registration ends");
+    // SAFETY: P4. As above.
+    let wrap = unsafe { rig.wrap_at(start) }.expect("a wrap at the same address");
+    assert!(!wrap.is_busy(), "P12: it knows nothing of the one before");
+    assert_eq!(calls::<B>(&rig).0, 2, "P12: it is another registration");
+    drop((wrap, stream));
+    rig.close();
+    assert_eq!(memory, [2; 4], "and the work was done");
+}
+
+fn a_vector_comes_back_from_every_path<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let mut pinned = rig.runtime.wrap(vec![1_u32; 4]).expect("a wrap");
+    rig.bump(&stream, &mut pinned, 1).expect("a write is launched");
+    let back: Vec<u32> = pinned.into_owner().map_err(|(error, _)| error).expect("P4: the owner comes back");
+    assert_eq!(back, [2; 4], "O3: with what the device wrote");
+    let boxed = rig.runtime.wrap(back.into_boxed_slice()).expect("a wrap of a box");
+    let back: Box<[u32]> = boxed.into_owner().map_err(|(error, _)| error).expect("P4: a box too");
+    let mut pinned = rig.runtime.wrap(back).expect("a wrap");
+    pinned.write().expect("a view")[0] = 9;
+    assert_eq!(stream.read(&pinned).expect("a read"), [9, 2, 2, 2], "O3: the device sees what the host wrote");
+    drop((pinned, stream));
+    rig.close();
+}
+
+fn shared_memory_is_read<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let memory: Arc<[u32]> = Arc::from([5_u32; 4]);
+    let shared = rig.runtime.wrap_shared(memory.clone()).expect("a wrap");
+    let mut y = rig.four(&stream, 1);
+    rig.sum(&stream, &shared, &mut y).expect("a read is launched");
+    assert_eq!(memory[0], 5, "the host reads beside the device");
+    assert_eq!(stream.read(&y).expect("a read"), [6; 4], "and the device has read");
+    drop((shared, y, stream));
+    rig.drain();
+    assert_eq!(Arc::strong_count(&memory), 1, "P4: the owner was let go");
+    rig.close();
+}
+
+fn a_scope_ends_what_it_wrapped<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let (mut written, read) = ([1_u32; 4], [10_u32; 4]);
+    rig.runtime
+        .scope(|scope| {
+            let mut target = scope.wrap(&mut written)?;
+            let source = scope.wrap_shared(&read)?;
+            rig.sum(&stream, &source, &mut target)
+        })
+        .expect("the scope ends");
+    assert_eq!(written, [11; 4], "P3: the work has completed");
+    assert!(!rig.runtime.is_pinned(&written) && !rig.runtime.is_pinned(&read), "P4: nothing stays registered");
+    assert_eq!(calls::<B>(&rig), (2, 2), "P5: each once");
+    drop(stream);
+    rig.close();
+}
+
+fn a_scope_ends_when_its_body_panics<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let mut memory = [1_u32; 4];
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        rig.runtime.scope(|scope| -> tenure::Result<()> {
+            let mut target = scope.wrap(&mut memory)?;
+            rig.bump(&stream, &mut target, 1)?;
+            std::panic::panic_any(OnPurpose)
+        })
+    }));
+    assert!(panicked.is_err(), "the panic goes on");
+    assert_eq!(memory, [2; 4], "R4: after the work has completed");
+    assert_eq!(calls::<B>(&rig), (1, 1), "P5: and the memory was unregistered");
+    drop(stream);
+    rig.close();
+}
+
+fn a_scope_ends_forgotten_wraps<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let mut memory = [1_u32; 4];
+    rig.runtime
+        .scope(|scope| {
+            let mut target = scope.wrap(&mut memory)?;
+            rig.bump(&stream, &mut target, 1)?;
+            std::mem::forget(target);
+            Ok(())
+        })
+        .expect("the scope ends");
+    assert_eq!(memory, [2; 4], "R4: safety rests on no guard");
+    assert!(!rig.runtime.is_pinned(&memory), "P4: it is not registered any more");
+    drop(stream);
+    let _report = rig.shut_down(DEADLINE);
+}
+
+fn a_scope_is_not_shared_by_others<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let mut memory = [1_u32; 4];
+    let start = HostPointer(NonNull::from(&mut memory).cast());
+    rig.runtime
+        .scope(|scope| {
+            let _target = scope.wrap(&mut memory)?;
+            // SAFETY: P4. The array outlives the scope, and the wrap is refused.
+            let refused = unsafe { rig.wrap_at(start) };
+            assert_eq!(refused.map(drop), Err(Error::Pin(PinError::Scoped)), "P4: it could outlive the scope");
+            Ok(())
+        })
+        .expect("the scope ends");
+    rig.close();
+}
+
+fn host_memory_of_the_driver_is_given_back<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let mut host = rig.runtime.alloc_host::<u32>(4).expect("host memory");
+    host.write().expect("a view").fill(3);
+    rig.bump(&stream, &mut host, 1).expect("a write is launched");
+    assert_eq!(host.read().expect("a view")[..], [4; 4], "O3: the device wrote it");
+    drop(host);
+    rig.drain();
+    assert_eq!(rig.tap.log.count(Call::HostFree), 1, "P5: given back once");
+    let host = rig.runtime.alloc_host::<u32>(4).expect("host memory");
+    assert_eq!(host.free(), Ok(Freed::Now), "P7: explicitly too");
+    rig.tap.rules.fail(Call::HostDeviceAddress, 1, ErrorKind::Unknown);
+    assert!(rig.runtime.alloc_host::<u32>(4).is_err(), "it is of no use without a device address");
+    assert_eq!(rig.tap.log.count(Call::HostFree), 3, "P9: and nothing is left of it");
+    drop(stream);
+    rig.close();
+}
+
+fn wraps_of_many_threads_keep_the_count<B: Bench>(bench: &B) {
+    let rig = Rig::working(bench);
+    let mut memory = vec![0_u32; 4];
+    let start = HostPointer(NonNull::from(&mut *memory).cast());
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            let rig = &rig;
+            scope.spawn(move || {
+                let stream = rig.stream();
+                for round in 0..30 {
+                    // SAFETY: P4. The vector outlives the runtime, and the host reads it at the end.
+                    let mut wrap = unsafe { rig.wrap_at(start) }.expect("a wrap");
+                    rig.bump(&stream, &mut wrap, 1).expect("a write is launched");
+                    match round % 3 {
+                        0 => drop(wrap.free().expect("a free")),
+                        _ => drop(wrap),
+                    }
+                }
+            });
+        }
+    });
+    super::eventually("P7: no release is lost", || rig.runtime.stats().pins_pending == 0);
+    let (registered, unregistered) = calls::<B>(&rig);
+    assert_eq!(registered, unregistered, "P5: as many ends as beginnings");
+    rig.close();
+    assert_eq!(memory, [90; 4], "O1: every write came after the one before");
+}
