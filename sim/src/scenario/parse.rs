@@ -489,6 +489,7 @@ fn action(input: &mut Input<'_>) -> ModalResult<Action> {
         "stream" | "take" | "clone" | "buffer" | "host" | "remap" | "wrap" | "pinned" | "record" => {
             making(input, first)?
         }
+        "fork" if taken(input, "process") => Action::Mishap(Mishap::Lose(Code(NOT_INITIALIZED))),
         "capture" | "fork" | "join" | "instantiate" | "replay" | "update" => capture(input, first)?,
         "view" | "scope" | "quiet" | "repeat" | "function" => nested(input, first)?,
         "fail" | "skip" | "hang" | "lose" | "reset" | "unload" => Action::Mishap(mishap(input, first)?),
@@ -503,6 +504,9 @@ fn action(input: &mut Input<'_>) -> ModalResult<Action> {
     };
     Ok(found)
 }
+
+/// What the child of a fork gets from every call.
+const NOT_INITIALIZED: i32 = 3;
 
 const STEPS: &str = "a step (stream, buffer, host, wrap, read, write, launch, copy, fill, fetch, look, poke, drop, free, \
                      sync, capture, replay, signal, wait, hold, expect, ...)";

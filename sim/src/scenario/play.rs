@@ -453,6 +453,8 @@ impl Player<'_> {
             Action::Stream { names, kind } => names.iter().try_for_each(|name| self.make_stream(name, *kind)),
             Action::Clone { name, of } => {
                 let stream = self.stream(of)?;
+                let id = self.stage.ids.lock().get(of).copied();
+                self.stage.ids.lock().extend(id.map(|id| (name.clone(), id)));
                 self.put(name, Thing::Stream(stream));
                 Ok(())
             }
@@ -485,16 +487,23 @@ impl Player<'_> {
 
     fn make_stream(&self, name: &str, kind: StreamKind) -> Done {
         let runtime = self.runtime()?;
-        let stream = match kind {
-            StreamKind::Pooled(Priority::Normal) => runtime.stream()?,
-            StreamKind::Pooled(priority) => runtime.stream_with(priority)?,
+        let (stream, id) = match kind {
+            StreamKind::Pooled(priority) => {
+                let stream = runtime.stream_with(priority)?;
+                let id = self.stage.stream_id(&stream);
+                (stream, id)
+            }
             StreamKind::Adopted => {
                 let raw = self.stage.raw_stream()?;
                 self.stage.adopted.lock().push(raw.handle());
+                let id = self.stage.sim.stream_id(&raw);
                 // SAFETY: S6. The stream is of this device, and destroyed only after the runtime was shut down.
-                unsafe { runtime.adopt(raw) }?
+                (unsafe { runtime.adopt(raw) }?, id)
             }
         };
+        if let Some(id) = id {
+            self.stage.ids.lock().insert(name.to_owned(), id);
+        }
         self.put(name, Thing::Stream(stream));
         Ok(())
     }
@@ -907,9 +916,8 @@ impl Player<'_> {
     }
 
     fn hold(&self, queue: &str, hold: bool) -> Done {
-        let stream = self.stream(queue)?;
-        let id = self.stage.stream_id(&stream);
-        let id = id.ok_or_else(|| Trouble::File(format!("`{queue}` is no stream of this device any more")))?;
+        let id = self.stage.ids.lock().get(queue).copied();
+        let id = id.ok_or_else(|| Trouble::File(format!("`{queue}` was never a stream here")))?;
         let mut world = self.stage.sim.shared().world.lock();
         if hold {
             world.stalled.push(id);

@@ -279,8 +279,9 @@ fn lead(stage: &Arc<Stage>, scenario: &Arc<Scenario>, limits: Limits) {
     threads.into_iter().for_each(|thread| thread.join());
     player.play(&scenario.finally);
     over.store(true, Ordering::Relaxed);
-    // Nobody waits for the worker: the run is over without it.
-    drop(worker);
+    // A turn that is under way ends: what it holds is neither in the queue nor released. While it runs the worker is a daemon all
+    // the same, so that its waiting for something to do is no part of a deadlock.
+    worker.join();
 }
 
 /// The runtime's worker, so many turns long: one whenever something is retired.

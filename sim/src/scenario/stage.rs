@@ -114,6 +114,8 @@ pub(crate) struct Stage {
     pub(crate) sim: Sim,
     pub(crate) runtime: Mutex<Option<Runtime<Sim>>>,
     pub(crate) named: Mutex<BTreeMap<String, Thing>>,
+    /// The simulator's names of streams, known from their making: to ask later could wait for a full queue.
+    pub(crate) ids: Mutex<BTreeMap<String, StreamId>>,
     pub(crate) signals: BTreeMap<String, Signal>,
     pub(crate) failed: Mutex<Option<Failed>>,
     /// Streams made by other code, to be destroyed by it at the end.
@@ -151,6 +153,7 @@ impl Stage {
             sim,
             runtime: Mutex::new(Some(runtime)),
             named: Mutex::new(BTreeMap::new()),
+            ids: Mutex::new(BTreeMap::new()),
             signals,
             failed: Mutex::new(None),
             adopted: Mutex::new(Vec::new()),
