@@ -272,6 +272,7 @@ impl Checkers {
             _ => {
                 self.order.on(event, &mut self.findings);
                 self.captures.on(event, &mut self.findings);
+                self.in_flight.on(event);
                 lifetime::on(event, &mut self.findings);
             }
         }

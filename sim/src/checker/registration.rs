@@ -5,7 +5,8 @@
 //! effects then have.
 
 use super::{Findings, Line};
-use crate::event::HostThread;
+use crate::event::{Event, HostThread, RegistrationId};
+use rustc_hash::FxHashMap;
 use std::ops::Range;
 use tenure::driver::Call;
 
@@ -20,10 +21,30 @@ pub(crate) struct Region {
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
     calls: Vec<(HostThread, Region)>,
+    /// What is registered: an unregister names only where it begins.
+    ends: FxHashMap<u64, u64>,
+    bases: FxHashMap<RegistrationId, u64>,
 }
 
 impl InFlight {
-    pub(crate) fn begin(&mut self, thread: HostThread, region: Region, findings: &mut Findings) {
+    pub(crate) fn on(&mut self, event: &Event) {
+        match event {
+            Event::Registered { registration, base, bytes, .. } => {
+                self.ends.insert(*base, *base + *bytes);
+                self.bases.insert(*registration, *base);
+            }
+            Event::Unregistered { registration, .. } => {
+                let base = self.bases.remove(registration);
+                base.and_then(|base| self.ends.remove(&base));
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) fn begin(&mut self, thread: HostThread, mut region: Region, findings: &mut Findings) {
+        if let Some(end) = self.ends.get(&region.bytes.start) {
+            region.bytes.end = region.bytes.end.max(*end);
+        }
         let unregisters = |region: &Region| matches!(region.call, Call::HostUnregister | Call::HostFree);
         for (other, running) in &self.calls {
             let overlap = running.bytes.start < region.bytes.end && region.bytes.start < running.bytes.end;
@@ -48,9 +69,23 @@ impl InFlight {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::PinKind;
+    use tenure::driver::DeviceAddress;
 
     fn region(call: Call, start: u64) -> Region {
         Region { call, bytes: start..start + 64 }
+    }
+
+    #[test]
+    fn an_unregister_is_about_all_that_was_registered_there() {
+        let mut findings = Findings::default();
+        let mut calls = InFlight::default();
+        let registration = RegistrationId(0);
+        let (alias, kind, thread) = (DeviceAddress(0), PinKind::Registered, HostThread(0));
+        calls.on(&Event::Registered { registration, base: 0, bytes: 4096, alias, kind, thread });
+        calls.begin(thread, Region { call: Call::HostUnregister, bytes: 0..1 }, &mut findings);
+        calls.begin(HostThread(1), region(Call::HostIsRegistered, 2048), &mut findings);
+        assert_eq!(findings.all().len(), 1);
     }
 
     #[test]
