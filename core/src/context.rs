@@ -7,6 +7,7 @@ use crate::capture::gate::CaptureGate;
 use crate::driver::{Call, Capabilities, CaptureMode, Driver, Timing};
 use crate::error::{DriverFailure, Error, Result};
 use crate::mutant;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{ArcCell, Mutex};
 
 /// The driver with what surrounds each of its calls.
@@ -19,6 +20,9 @@ pub struct Context<D: Driver> {
     // Set once and for all by the first sticky error (R6). Read before waits and in drops, never on the launch path:
     // there the driver itself refuses.
     lost: ArcCell<Option<Arc<DriverFailure>>>,
+    // Whether `lost` is set: a plain load, where the cell takes two read-modify-writes. It follows the cell, and is only a
+    // filter: who reads an old `false` read before the loss, as he may in the cell.
+    is_lost: AtomicBool,
 }
 
 impl<D: Driver> Context<D> {
@@ -31,12 +35,17 @@ impl<D: Driver> Context<D> {
             captures: CaptureGate::new(),
             events: EventPool::new(),
             lost: ArcCell::new(Arc::new(None)),
+            is_lost: AtomicBool::new(false),
         }
     }
 
     /// The error that took the device away, if it is gone.
     pub fn lost(&self) -> Option<Arc<DriverFailure>> {
-        (*self.lost.load()).clone()
+        // Relaxed: nothing is read on its word but the cell, which has an order of its own.
+        if !self.is_lost.load(Ordering::Relaxed) {
+            return None;
+        }
+        Option::clone(&self.lost.load())
     }
 
     /// Refuses when the device is gone.
@@ -56,6 +65,8 @@ impl<D: Driver> Context<D> {
         }
         let cause = self.lost().unwrap_or_else(|| {
             self.lost.store(Arc::new(Some(failure.clone())));
+            // Relaxed: as in `lost`.
+            self.is_lost.store(true, Ordering::Relaxed);
             failure
         });
         Error::Lost(cause)

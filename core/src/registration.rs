@@ -109,6 +109,13 @@ fn count(figure: &std::sync::atomic::AtomicU64) {
     figure.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
 }
 
+/// As `count`, for figures that change only under the table's lock: a load and a store.
+fn count_locked(figure: &std::sync::atomic::AtomicU64) {
+    // Relaxed: a figure, and the lock orders its writers.
+    let value = figure.load(std::sync::atomic::Ordering::Relaxed);
+    figure.store(value + 1, std::sync::atomic::Ordering::Relaxed);
+}
+
 /// A count, and the owner that was not needed to keep the memory; or an error, and the owner.
 pub type Outcome<D> = std::result::Result<(Arc<Pin<D>>, Owner), (Error, Owner)>;
 
@@ -154,7 +161,7 @@ impl<D: Driver> Pins<D> {
                 if let Meeting::Inside(base) = meeting
                     && let Some(payload) = table.entries.share(base)
                 {
-                    count(&self.figures.shared);
+                    count_locked(&self.figures.shared);
                     return Ok((payload.pin.clone(), owner));
                 }
                 meeting

@@ -101,9 +101,10 @@ impl<T> ArcCell<T> {
         Self(arc_swap::ArcSwap::new(value))
     }
 
-    /// The value of some recent store.
-    pub fn load(&self) -> std::sync::Arc<T> {
-        self.0.load_full()
+    /// The value of some recent store. Borrowed from the cell rather than counted, so this is no read-modify-write.
+    #[inline]
+    pub fn load(&self) -> impl std::ops::Deref<Target = std::sync::Arc<T>> + '_ {
+        self.0.load()
     }
 
     /// Replaces the value.
