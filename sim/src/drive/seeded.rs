@@ -19,6 +19,8 @@ pub(crate) fn before_call(shared: &Arc<Shared>, world: &mut MutexGuard<'_, World
     }
     while let Some(choice) = world.pick_device_or_host(number) {
         world::advance(world, choice, |inside| enter_function(shared, inside));
+        // Another thread may wait for just this.
+        shared.progress.notify_all();
     }
 }
 
@@ -40,7 +42,10 @@ pub(crate) fn wait<T: Value>(
         }
         let choice = if drive == Drive::Threaded { None } else { world.pick_device() };
         match choice {
-            Some(choice) => world::advance(world, choice, |inside| enter_function(shared, inside)),
+            Some(choice) => {
+                world::advance(world, choice, |inside| enter_function(shared, inside));
+                shared.progress.notify_all();
+            }
             None => wait_for_others(shared, world, wait.call().name()),
         }
     }
