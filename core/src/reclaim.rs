@@ -277,6 +277,12 @@ impl<D: Driver> Reclaim<D> {
         usize::try_from(load(&self.figures.retired).saturating_sub(gone)).unwrap_or(usize::MAX)
     }
 
+    /// Things leaked so far, with what still waits.
+    pub fn leaked(&self) -> usize {
+        let leaked = self.figures.leaked.load(std::sync::atomic::Ordering::Relaxed);
+        self.pending().saturating_add(usize::try_from(leaked).unwrap_or(usize::MAX))
+    }
+
     /// Errors of releases that nobody was there to be told of (R7).
     pub fn take_errors(&self) -> Vec<Error> {
         self.bench.try_lock().map(|mut bench| std::mem::take(&mut bench.errors)).unwrap_or_default()

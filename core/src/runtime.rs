@@ -152,6 +152,17 @@ impl<D: Driver> Shared<D> {
         self.context.check_alive()
     }
 
+    /// Destroys the idle streams; whether none is left but those that are leased or in quarantine. What was released in a
+    /// stream's order may still run there.
+    pub(crate) fn streams_are_gone(&self) -> bool {
+        if self.context.lost().is_some() {
+            return true;
+        }
+        self.pool.trim(&self.context);
+        let streams = self.pool.figures();
+        streams.alive <= streams.leased + streams.quarantined
+    }
+
     /// Releases the runtime's own objects when nothing needs them any more.
     pub(crate) fn tear_down(&self) {
         self.reclaim.close(&self.context, &self.pins);
@@ -377,9 +388,12 @@ impl<D: Driver> Runtime<D> {
         while shared.reclaim.turn(&shared.context, &shared.pins, Ask::Query).total() > 0 && Instant::now() < end {
             thread::pause();
         }
+        while !shared.streams_are_gone() && Instant::now() < end {
+            thread::pause();
+        }
         shared.stop_worker(end);
-        let leaked = shared.reclaim.pending();
         shared.tear_down();
+        let leaked = shared.reclaim.leaked();
         let streams = shared.pool.figures();
         let (pins_live, _, pins_quarantined) = shared.pins.census();
         ShutdownReport {
@@ -416,7 +430,8 @@ pub struct Stats {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShutdownReport {
-    /// Retired things whose work did not end within the deadline: leaked.
+    /// Things leaked in the life of the runtime: their work did not end within the deadline, or will never be known to have
+    /// ended, or their release failed.
     pub leaked: usize,
     /// Streams that are leased or busy still.
     pub streams_left: usize,

@@ -39,7 +39,7 @@ fn work<D: Driver>(shared: &Shared<D>) {
         }
         if shared.is_closed() {
             let end = *deadline.get_or_insert_with(|| Instant::now() + shared.config.drain);
-            if left.total() == 0 || Instant::now() >= end {
+            if left.total() == 0 && shared.streams_are_gone() || Instant::now() >= end {
                 return shared.tear_down();
             }
         }
@@ -47,6 +47,8 @@ fn work<D: Driver>(shared: &Shared<D>) {
             // What a capture holds up needs no tick: its end signals.
             match left.waiting {
                 0 if deadline.is_none() => std::thread::park(),
+                // Only streams are waited for, and the program is ending.
+                0 => std::thread::park_timeout(TICK / 50),
                 _ => std::thread::park_timeout(TICK),
             }
         }
