@@ -539,6 +539,12 @@ pub trait Driver: Send + Sync + Sized + 'static {
     /// Whether the byte at `pointer` is registered, by anybody.
     fn host_is_registered(&self, pointer: HostPointer) -> Result<bool, Self::Error>;
 
+    /// Tells a driver that watches that the host is about to touch memory which the device may use as well. No driver call:
+    /// real backends do nothing; the simulator sees races with it (O3).
+    fn host_accessed(&self, start: HostPointer, bytes: usize, access: HostAccess) {
+        let _ = (start, bytes, access);
+    }
+
     // --- copies and fills
 
     /// Copies `bytes` in the order of `stream`. From or to host memory that is not registered the call may wait.

@@ -5,9 +5,10 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::ptr::NonNull;
 use std::task::{Context as TaskContext, Poll};
 
-use crate::driver::Driver;
+use crate::driver::{Driver, HostAccess, HostPointer};
 use crate::error::Result;
 use crate::ownership::{Point, Points};
 use crate::queue::{Stream, Submit};
@@ -102,7 +103,16 @@ impl<T: Element, D: Driver> Download<T, D> {
     pub fn wait(mut self) -> Result<Vec<T>> {
         let points = self.completion.points.clone();
         Completion::new(&self.completion.anchor, points).wait()?;
-        Ok(self.memory.take().unwrap_or_default())
+        Ok(self.take())
+    }
+
+    /// The elements, which the copy has written.
+    fn take(&mut self) -> Vec<T> {
+        let memory = self.memory.take().unwrap_or_default();
+        let start = HostPointer(NonNull::from(&*memory).cast());
+        let bytes = std::mem::size_of_val(&*memory);
+        self.completion.anchor.context.driver.host_accessed(start, bytes, HostAccess::ReadWrite);
+        memory
     }
 }
 
@@ -112,7 +122,7 @@ impl<T: Element, D: Driver> Future for Download<T, D> {
     fn poll(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Result<Vec<T>>> {
         match Pin::new(&mut self.completion).poll(task) {
             Poll::Pending => Poll::Pending,
-            Poll::Ready(Ok(())) => Poll::Ready(Ok(self.memory.take().unwrap_or_default())),
+            Poll::Ready(Ok(())) => Poll::Ready(Ok(self.take())),
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
         }
     }

@@ -488,7 +488,13 @@ impl<T: Element, D: Driver> Pinned<T, D> {
 
     fn begin_view(&self, access: Access) -> Result<()> {
         match &self.backing {
-            Backing::Pin(lease) => lease.pin.record.begin_view(&lease.anchor.context, access),
+            Backing::Pin(lease) => {
+                lease.pin.record.begin_view(&lease.anchor.context, access)?;
+                let access = if access == Access::Read { HostAccess::Read } else { HostAccess::ReadWrite };
+                let bytes = self.len * size_of::<T>();
+                lease.anchor.context.driver.host_accessed(self.start, bytes, access);
+                Ok(())
+            }
             _ => Ok(()),
         }
     }

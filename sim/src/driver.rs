@@ -711,6 +711,7 @@ const NUMBERS_KEPT_MAX: usize = 16;
 fn capabilities(profile: &Profile) -> Capabilities {
     let mut capabilities = Capabilities::default();
     capabilities.relaxed_protects_events = !profile.has(Quirk::EventQueryIgnoresMode);
+    capabilities.refuses_overlap = !profile.has(Quirk::OverlapAccepted);
     capabilities
 }
 
@@ -824,6 +825,14 @@ impl Driver for Sim {
         self.waiting(Call::HostDeviceAddress, region, |engine, thread| {
             engine.host_device_address(thread, pointer).map(Answer::Done)
         })
+    }
+
+    fn host_accessed(&self, start: HostPointer, bytes: usize, access: HostAccess) {
+        let access = match access {
+            HostAccess::Read => Access::Read,
+            HostAccess::ReadWrite => Access::Write,
+        };
+        Self::host_accessed(self, start, bytes, access);
     }
 
     fn host_is_registered(&self, pointer: HostPointer) -> Result<bool, SimError> {

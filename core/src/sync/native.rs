@@ -73,7 +73,16 @@ impl Condvar {
 
     /// Lets go of the lock, waits for a notification, takes the lock again.
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-        if !parking_lot::MutexGuard::unlocked(guard, coop::yield_blocked) {
+        let mutex = parking_lot::MutexGuard::mutex(guard);
+        let yielded = parking_lot::MutexGuard::unlocked(guard, || {
+            let yielded = coop::yield_blocked();
+            // The lock is taken again without asking the scheduler: not while another of its threads holds it.
+            while yielded && mutex.is_locked() {
+                coop::yield_blocked();
+            }
+            yielded
+        });
+        if !yielded {
             self.0.wait(guard);
         }
     }
