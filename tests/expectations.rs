@@ -32,6 +32,14 @@ pub const DEPARTURES: &[Departure] = &[
     fails("lenient", "capture::asking_the_captured_stream_breaks_the_capture", "accepts-in-silence"),
     fails("lenient", "capture::registering_is_refused_unless_relaxed", "accepts-in-silence"),
     fails("lenient", "capture::two_captures_do_not_merge", "accepts-in-silence"),
+    fails("hip-5.7", "registration::registering_twice_is_refused", "overlap-accepted"),
+    fails("hip-5.7", "registration::registering_an_overlap_is_refused", "overlap-accepted"),
+    fails("hip-6.4", "registration::registering_twice_is_refused", "overlap-accepted"),
+    fails("hip-6.4", "registration::registering_an_overlap_is_refused", "overlap-accepted"),
+    fails("hip-7.0", "registration::registering_twice_is_refused", "overlap-accepted"),
+    fails("hip-7.0", "registration::registering_an_overlap_is_refused", "overlap-accepted"),
+    fails("hip-7.2", "registration::registering_twice_is_refused", "overlap-accepted"),
+    fails("hip-7.2", "registration::registering_an_overlap_is_refused", "overlap-accepted"),
 ];
 
 /// The reason for which `profile` fails `case`, if it does.

@@ -1,6 +1,7 @@
 //! A driver around a driver: it notes each call in a [`Log`], makes those fail that the [`Rules`] say, and passes the
 //! rest on.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use tenure::driver::{
@@ -10,6 +11,15 @@ use tenure::driver::{
 
 use crate::counting::Log;
 use crate::faulty::{Rules, TapError};
+
+thread_local! {
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the running thread is in a driver call: what it costs there is the driver's, and the tap's.
+pub fn is_inside() -> bool {
+    INSIDE.try_with(Cell::get).unwrap_or(true)
+}
 
 /// A tapped driver. Clones share log and rules.
 pub struct Tap<D> {
@@ -44,11 +54,14 @@ impl<D: Driver> Tap<D> {
     }
 
     fn pass<R>(&self, call: Call, body: impl FnOnce(&D) -> Result<R, D::Error>) -> Result<R, TapError<D::Error>> {
+        let outside = INSIDE.replace(true);
         self.log.note(call);
-        match self.rules.judge(call) {
+        let answer = match self.rules.judge(call) {
             Some(kind) => Err(TapError::Injected(call, kind)),
             None => body(&self.inner).map_err(TapError::Real),
-        }
+        };
+        INSIDE.set(outside);
+        answer
     }
 }
 

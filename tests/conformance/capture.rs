@@ -408,9 +408,9 @@ fn an_update_of_another_shape_is_refused<B: Bench>(bench: &B) {
 
 fn captures_on_many_threads<B: Bench>(bench: &B) {
     thread::scope(|scope| {
-        for mode in MODES {
+        let raws = MODES.map(|mode| (mode, Raw::new(bench)));
+        for (mode, raw) in raws {
             scope.spawn(move || {
-                let raw = Raw::new(bench);
                 for _ in 0..5 {
                     raw.driver.capture_begin(&raw.captured, mode).expect("a capture begins");
                     raw.work(&raw.captured);
