@@ -18,7 +18,7 @@ fn bench(criterion: &mut Criterion) {
     let rivals = Rivals::new(&bed);
     let mut group = criterion.benchmark_group("launch_path");
     group.bench_function("raw_none", |bencher| bencher.iter(|| bed.raw_launch(black_box(&[]))));
-    group.bench_function("raw_three", |bencher| bencher.iter(|| raw_three(&bed, black_box([1, 2, 3]))));
+    group.bench_function("raw_three", |bencher| bencher.iter(|| raw_three(&bed, black_box(&[1, 2, 3]))));
     group.bench_function("raw_sixteen", |bencher| bencher.iter(|| raw_sixteen(&bed, black_box(&[7; 16]))));
     group.bench_function("rival_locked", |bencher| bencher.iter(|| rivals.locked(&bed)));
     group.bench_function("rival_locked_in_place", |bencher| bencher.iter(|| rivals.locked_in_place(&bed)));

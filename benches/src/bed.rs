@@ -141,9 +141,9 @@ pub fn launch_three(bed: &Bed, stream: &Stream<Null>, [x, y, z]: &mut [Floats; 3
 
 /// The quoted shape without bookkeeping.
 #[inline]
-pub fn raw_three(bed: &Bed, addresses: [u64; 3]) {
-    let [x, y, z] = addresses.map(pointer);
-    bed.raw_launch(&[x, y, z, scalar(1), scalar(2), scalar(3), scalar(4)]);
+pub fn raw_three(bed: &Bed, addresses: &[u64; 3]) {
+    let [x, y, z] = addresses;
+    bed.raw_launch(&[pointer(*x), pointer(*y), pointer(*z), scalar(1), scalar(2), scalar(3), scalar(4)]);
 }
 
 /// Launches sixteen buffers, read, through the runtime.

@@ -7,6 +7,7 @@
 //! | [`cases`] | the operations: timed by criterion, counted in instructions |
 //! | [`rivals`] | other designs of the same bookkeeping, written fairly |
 //! | [`contest`] | rounds that interleave what is compared, and medians |
+//! | [`measure`] | the measurements that are compared |
 //! | [`counting`] | an allocator that counts |
 //!
 //! Times of a shared machine drift by more than what is measured here. So nothing is compared across runs: what is
@@ -16,5 +17,6 @@ pub mod bed;
 pub mod cases;
 pub mod contest;
 pub mod counting;
+pub mod measure;
 pub mod null;
 pub mod rivals;

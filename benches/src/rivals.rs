@@ -88,7 +88,7 @@ impl Rivals {
         let mut held: Vec<MutexGuard<'_, Owner>> = Vec::with_capacity(collected.len());
         held.extend(collected.iter().map(|buffer| buffer.owner.lock()));
         self.transfer(&mut held);
-        raw_three(bed, [0, 1, 2].map(|index| self.locked[index].address));
+        raw_three(bed, &[0, 1, 2].map(|index| self.locked[index].address));
     }
 
     /// The same with the collection on the stack.
@@ -99,7 +99,7 @@ impl Rivals {
         let mut held: SmallVec<[MutexGuard<'_, Owner>; 16]> =
             collected.iter().map(|buffer| buffer.owner.lock()).collect();
         self.transfer(&mut held);
-        raw_three(bed, [0, 1, 2].map(|index| self.locked[index].address));
+        raw_three(bed, &[0, 1, 2].map(|index| self.locked[index].address));
     }
 
     fn transfer(&self, held: &mut [MutexGuard<'_, Owner>]) {
@@ -124,7 +124,7 @@ impl Rivals {
             buffer.dirty.store(true, Ordering::Relaxed);
             buffer.address
         });
-        raw_three(bed, addresses);
+        raw_three(bed, &addresses);
     }
 
     /// Waits for the event of each argument, launches, and records each event anew. The driver's costs decide.
@@ -132,7 +132,7 @@ impl Rivals {
         for buffer in &self.evented {
             infallible(bed.driver.stream_wait_event(&bed.raw_stream, &buffer.event));
         }
-        raw_three(bed, [0, 1, 2].map(|index| self.evented[index].address));
+        raw_three(bed, &[0, 1, 2].map(|index| self.evented[index].address));
         for buffer in &self.evented {
             infallible(bed.driver.event_record(&buffer.event, &bed.raw_stream));
         }
@@ -161,7 +161,7 @@ impl Lock {
     /// Takes it and lets it go.
     #[inline]
     pub fn pass(&self) {
-        *black_box(&self.0).lock() += 1;
+        *self.0.lock() += 1;
     }
 }
 
@@ -173,10 +173,9 @@ impl Word {
     /// Adds one by compare-and-swap.
     #[inline]
     pub fn pass(&self) {
-        let word = black_box(&self.0);
         // AcqRel: the price asked for is that of a lock's word. One thread only, so it succeeds.
-        let value = word.load(Ordering::Relaxed);
-        let swapped = word.compare_exchange(value, value + 1, Ordering::AcqRel, Ordering::Relaxed);
+        let value = self.0.load(Ordering::Relaxed);
+        let swapped = self.0.compare_exchange(value, value + 1, Ordering::AcqRel, Ordering::Relaxed);
         debug_assert!(swapped.is_ok(), "nobody else has this word");
     }
 }

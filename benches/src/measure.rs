@@ -1,0 +1,165 @@
+//! The measurements that are compared, each in one process and in interleaved rounds.
+
+use std::hint::black_box;
+use std::ptr::NonNull;
+use std::sync::Barrier;
+use std::sync::atomic::AtomicU64;
+use std::time::Instant;
+
+use tenure::{Pinned, Queue, Stream};
+
+use crate::bed::{Bed, CONFIG, Floats, expect, launch_sixteen, launch_three, pointer, raw_sixteen, raw_three};
+use crate::contest::{Contest, Outcome, median};
+use crate::null::{Costs, Null};
+use crate::rivals::{Lock, Rivals, Word, loads};
+
+/// Rounds of the contests; each takes a few milliseconds.
+const ROUNDS: usize = 401;
+
+/// Does `body` so often.
+fn repeat<R>(n: u64, mut body: impl FnMut() -> R) {
+    for _ in 0..n {
+        black_box(body());
+    }
+}
+
+/// The launch path beside its rivals and its floor.
+pub fn launch_path() -> Outcome {
+    let bed = Bed::new(Null::default());
+    let priced = Bed::new(Null::with_costs(Costs::MEASURED));
+    let stream = bed.stream();
+    let (rivals, priced_rivals) = (Rivals::new(&bed), Rivals::new(&priced));
+    let (mut three, sixteen, one) = (bed.buffers(&stream), bed.buffers(&stream), bed.buffers::<1>(&stream));
+    let words: Vec<_> = (0..16).map(|_| Box::new(AtomicU64::new(1))).collect();
+    let words: Vec<&AtomicU64> = words.iter().map(|word| &**word).collect();
+    let (lock, word) = (Lock::default(), Word::default());
+    // In memory, as a program's own handles are: passed by value they are written and read back in one go, which stalls.
+    let (addresses, sixteen_addresses) = ([1, 2, 3], [7; 16]);
+    let (bed, stream) = (&bed, &stream);
+    Contest::new()
+        .entrant("nothing", 2000, |n| repeat(n, || black_box(1)))
+        .entrant("lock", 2000, |n| repeat(n, || lock.pass()))
+        .entrant("cas", 2000, |n| repeat(n, || word.pass()))
+        .entrant("1 load", 2000, |n| repeat(n, || loads(black_box(&words[..1]))))
+        .entrant("16 loads", 2000, |n| repeat(n, || loads(black_box(&words[..]))))
+        .entrant("raw none", 2000, |n| repeat(n, || bed.raw_launch(black_box(&[]))))
+        .entrant("no arguments", 2000, |n| repeat(n, || expect(stream.launch(&bed.empty, CONFIG, ()))))
+        .entrant("raw 1", 2000, |n| repeat(n, || bed.raw_launch(&[pointer(*black_box(&addresses[0]))])))
+        .entrant("1 buffer", 2000, |n| repeat(n, || expect(stream.launch(&bed.one, CONFIG, (&one[0],)))))
+        .entrant("raw three", 2000, |n| repeat(n, || raw_three(bed, black_box(&addresses))))
+        .entrant("three and four", 2000, |n| repeat(n, || launch_three(bed, stream, &mut three)))
+        .entrant("raw 16", 2000, |n| repeat(n, || raw_sixteen(bed, black_box(&sixteen_addresses))))
+        .entrant("16 buffers", 2000, |n| repeat(n, || launch_sixteen(bed, stream, &sixteen)))
+        .entrant("locked phase", 1000, |n| repeat(n, || rivals.locked(bed)))
+        .entrant("locked in place", 1000, |n| repeat(n, || rivals.locked_in_place(bed)))
+        .entrant("unlocked", 2000, |n| repeat(n, || rivals.unlocked(bed)))
+        .entrant("event per argument", 50, |n| repeat(n, || priced_rivals.event_per_argument(&priced)))
+        .run(ROUNDS)
+}
+
+/// Launching, dropping and wrapping beside a push and a look-up, while `live` buffers, `live` registrations and `live` retired
+/// things are there already.
+pub fn memory(live: usize, rounds: usize) -> Outcome {
+    const BATCH: u64 = 200;
+    let bed = Bed::new(Null::default());
+    let stream = bed.stream();
+    let backdrop = Backdrop::new(&bed, &stream, live);
+    let mut three = bed.buffers(&stream);
+    let queue = parking_lot::Mutex::new(Vec::with_capacity(4096));
+    let mut rows = Vec::new();
+    for round in 0..=rounds {
+        let mut buffers: Vec<Floats> = (0..BATCH).map(|_| used(&bed, &stream)).collect();
+        let mut wraps = Vec::with_capacity(BATCH as usize);
+        let launch = time(BATCH, || repeat(BATCH, || launch_three(&bed, &stream, &mut three)));
+        let push = time(BATCH, || repeat(BATCH, || queue.lock().push(1_u64)));
+        let drops = time(BATCH, || buffers.clear());
+        let look = time(BATCH, || repeat(BATCH, || bed.runtime.is_pinned(black_box(backdrop.middle.as_ptr()))));
+        let wrapping = time(BATCH, || repeat(BATCH, || wraps.push(wrap(&bed, backdrop.middle))));
+        let unwrapping = time(BATCH, || wraps.clear());
+        queue.lock().clear();
+        if live == 0 {
+            bed.driver.set_busy(false);
+            bed.runtime.poll();
+            bed.driver.set_busy(true);
+        }
+        if round > 0 {
+            rows.push([launch, push, drops, look, wrapping, unwrapping]);
+        }
+    }
+    bed.driver.set_busy(false);
+    drop(backdrop);
+    Outcome::from_columns(["launch", "push", "drop busy", "look up", "wrap live", "drop wrap"], &rows)
+}
+
+/// What is there already while something is measured.
+#[derive(Debug)]
+struct Backdrop {
+    _buffers: Vec<Floats>,
+    _pins: Vec<Pinned<u8, Null>>,
+    /// A wrapped range in the middle of the others.
+    middle: NonNull<u8>,
+}
+
+/// Bytes of each range of a backdrop.
+const RANGE: usize = 64;
+
+impl Backdrop {
+    fn new(bed: &Bed, stream: &Stream<Null>, live: usize) -> Self {
+        let memory = NonNull::from(vec![0_u8; RANGE * (live + 1)].leak()).cast::<u8>();
+        // SAFETY: each offset is inside the one allocation.
+        let start = |index: usize| unsafe { memory.add(RANGE * index) };
+        let pins = (0..=live).map(|index| wrap(bed, start(index))).collect();
+        bed.driver.set_busy(true);
+        (0..live).for_each(|_| drop(used(bed, stream)));
+        let buffers = (0..live).map(|_| expect(stream.alloc(16))).collect();
+        Self { _buffers: buffers, _pins: pins, middle: start(live / 2) }
+    }
+}
+
+/// A wrap of the range at `start`.
+fn wrap(bed: &Bed, start: NonNull<u8>) -> Pinned<u8, Null> {
+    // SAFETY: the memory of a backdrop is leaked, so it stays, and nothing touches it.
+    expect(unsafe { bed.runtime.wrap_raw(start, RANGE) })
+}
+
+/// A buffer that work of `stream` uses.
+fn used(bed: &Bed, stream: &Stream<Null>) -> Floats {
+    let mut buffer = expect(stream.alloc(16));
+    expect(stream.launch(&bed.write, CONFIG, (&mut buffer,)));
+    buffer
+}
+
+fn time(times: u64, body: impl FnOnce()) -> f64 {
+    let start = Instant::now();
+    body();
+    start.elapsed().as_nanos() as f64 / times as f64
+}
+
+/// What a launch costs one of two threads that share nothing but the runtime, over what it costs one alone.
+pub fn threads() -> f64 {
+    let bed = Bed::new(Null::default());
+    let (first, second) = (bed.stream(), bed.stream());
+    let (mut ours, mut theirs) = (bed.buffers(&first), bed.buffers(&second));
+    let (alone, together) = (Barrier::new(2), Barrier::new(2));
+    let launch = |stream: &Stream<Null>, buffers: &mut [Floats; 3]| {
+        time(20_000, || (0..20_000).for_each(|_| launch_three(&bed, stream, buffers)))
+    };
+    let rounds = 101;
+    let mut ratios = Vec::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..rounds {
+                alone.wait();
+                together.wait();
+                launch(&second, &mut theirs);
+            }
+        });
+        for _ in 0..rounds {
+            let single = launch(&first, &mut ours);
+            alone.wait();
+            together.wait();
+            ratios.push(launch(&first, &mut ours) / single);
+        }
+    });
+    median(ratios)
+}
