@@ -548,6 +548,7 @@ impl<D: Driver> Record<D> {
         for (slot, reader) in self.slots.iter().zip(&mut inner.slots) {
             let Some(reader) = reader.take_if(|reader| wanted(reader)) else { continue };
             let gate = (!mutant!("o1_slot_ungated")).then(|| reader.gate());
+            // Relaxed: slots and their numbers change under the gate of the stream that they name, which is held.
             slot.stream.store(NOBODY, Ordering::Relaxed);
             let number = slot.read.load(Ordering::Relaxed);
             drop(gate);
@@ -561,6 +562,7 @@ impl<D: Driver> Record<D> {
     /// after what conflicts.
     fn move_to(&self, inner: &mut Inner<D>, stream: &Arc<StreamState<D>>, access: Access, touch: u64) {
         let id = stream.id().number();
+        // Relaxed: the caller holds `inner` and the gate of the stream that the numbers are on.
         if access == Access::Write {
             self.last(Access::Write).store(touch, Ordering::Relaxed);
             self.last(Access::Read).store(0, Ordering::Relaxed);
@@ -597,6 +599,7 @@ impl<D: Driver> Record<D> {
         let Self { last, slots, inner, .. } = self;
         let inner = inner.get_mut();
         let mut points: Points<D> = SmallVec::new();
+        // Relaxed: `&mut` proves that nobody else touches them.
         let numbers = [&last[0], &last[1]].map(|number| number.load(Ordering::Relaxed));
         if let Some(owner) = inner.cover.take() {
             points.push(Point { number: numbers[0].max(numbers[1]), stream: owner });

@@ -272,6 +272,7 @@ impl<D: Driver> Reclaim<D> {
 
     /// Things retired and neither released nor leaked.
     pub fn pending(&self) -> usize {
+        // Relaxed: figures; a turn that reads them has written those that it relies on.
         let load = |figure: &std::sync::atomic::AtomicU64| figure.load(std::sync::atomic::Ordering::Relaxed);
         let gone = load(&self.figures.released) + load(&self.figures.leaked);
         usize::try_from(load(&self.figures.retired).saturating_sub(gone)).unwrap_or(usize::MAX)
@@ -279,6 +280,7 @@ impl<D: Driver> Reclaim<D> {
 
     /// Things leaked so far, with what still waits.
     pub fn leaked(&self) -> usize {
+        // Relaxed: a figure.
         let leaked = self.figures.leaked.load(std::sync::atomic::Ordering::Relaxed);
         self.pending().saturating_add(usize::try_from(leaked).unwrap_or(usize::MAX))
     }

@@ -358,6 +358,7 @@ impl<D: Driver> Runtime<D> {
 
     /// Figures.
     pub fn stats(&self) -> Stats {
+        // Relaxed: figures.
         let load = |figure: &std::sync::atomic::AtomicU64| figure.load(Ordering::Relaxed);
         let (pins_live, pins_pending, pins_quarantined) = self.anchor.pins.census();
         let (pins, reclaim) = (&self.anchor.pins.figures, &self.anchor.reclaim.figures);
