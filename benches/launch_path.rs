@@ -1,7 +1,7 @@
 //! The launch path beside its rivals and its floor. `cargo bench -p tenure-benches --bench launch_path`
 //!
-//! What a launch takes beyond `raw_*` is bookkeeping. Times of two benchmarks are minutes apart here and drift; for ratios take the
-//! binary `ratios`, which interleaves.
+//! What a launch takes beyond `raw_*` is bookkeeping. Times of two benchmarks are minutes apart here and drift; for
+//! ratios take the binary `ratios`, which interleaves.
 
 mod timing;
 

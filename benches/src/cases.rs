@@ -1,6 +1,7 @@
 //! The operations that are measured: each a closure that does its operation `n` times, over the null driver.
 //!
-//! The same cases are timed by criterion and counted in instructions, so that a change seen in one can be looked for in the other.
+//! The same cases are timed by criterion and counted in instructions, so that a change seen in one can be looked for in
+//! the other.
 
 use std::hint::black_box;
 use std::ptr::NonNull;
@@ -83,7 +84,8 @@ pub fn lease_and_return() -> Case {
 
 /// A wrap of `bytes` at `memory`.
 fn wrap(bed: &Bed, memory: NonNull<u8>, bytes: usize) -> Pinned<u8, Null> {
-    // SAFETY: the memory of every caller is leaked, so it stays; nothing touches it, and the null driver does not either.
+    // SAFETY: the memory of every caller is leaked, so it stays; nothing touches it, and the null driver does not
+    // either.
     expect(unsafe { bed.runtime.wrap_raw(memory, bytes) })
 }
 

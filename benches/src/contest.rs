@@ -1,7 +1,8 @@
 //! Rounds that interleave what is compared, and medians of them.
 //!
-//! A round runs every entrant once, for a batch of a few dozen microseconds, one right after the other; so whatever the machine does to
-//! one it does to the others. Of each pair compared the ratio is taken round by round, and the median of those is the answer.
+//! A round runs every entrant once, for a batch of a few dozen microseconds, one right after the other; so whatever the
+//! machine does to one it does to the others. Of each pair compared the ratio is taken round by round, and the median
+//! of those is the answer.
 
 use std::time::Instant;
 

@@ -33,7 +33,8 @@ pub fn launch_path() -> Outcome {
     let words: Vec<_> = (0..16).map(|_| Box::new(AtomicU64::new(1))).collect();
     let words: Vec<&AtomicU64> = words.iter().map(|word| &**word).collect();
     let (lock, word) = (Lock::default(), Word::default());
-    // In memory, as a program's own handles are: passed by value they are written and read back in one go, which stalls.
+    // In memory, as a program's own handles are: passed by value they are written and read back in one go, which
+    // stalls.
     let (addresses, sixteen_addresses) = ([1, 2, 3], [7; 16]);
     let (bed, stream) = (&bed, &stream);
     Contest::new()
@@ -57,8 +58,8 @@ pub fn launch_path() -> Outcome {
         .run(ROUNDS)
 }
 
-/// Launching, dropping and wrapping beside a push and a look-up, while `live` buffers, `live` registrations and `live` retired
-/// things are there already.
+/// Launching, dropping and wrapping beside a push and a look-up, while `live` buffers, `live` registrations and `live`
+/// retired things are there already.
 pub fn memory(live: usize, rounds: usize) -> Outcome {
     const BATCH: u64 = 200;
     let bed = Bed::new(Null::default());

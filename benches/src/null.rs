@@ -1,7 +1,7 @@
 //! A driver that does nothing and says yes.
 //!
-//! Every submission counts as running for as long as [`Null::set_busy`] says so. A call may be given a cost, which is spent
-//! spinning, to stand for a real driver's; and calls may be counted.
+//! Every submission counts as running for as long as [`Null::set_busy`] says so. A call may be given a cost, which is
+//! spent spinning, to stand for a real driver's; and calls may be counted.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,7 +1,8 @@
 //! Other designs of the same bookkeeping, each as lean as its idea allows.
 //!
-//! All of them launch the quoted shape over the same null driver, with the arguments packed by hand; what they take beyond
-//! [`bed::raw_three`](crate::bed::raw_three) is their bookkeeping. All know one stream of the launching task, as a number.
+//! All of them launch the quoted shape over the same null driver, with the arguments packed by hand; what they take
+//! beyond [`bed::raw_three`](crate::bed::raw_three) is their bookkeeping. All know one stream of the launching task, as
+//! a number.
 //!
 //! | rival | seen in | what it gets wrong |
 //! |---|---|---|

@@ -20,8 +20,8 @@ pub struct Context<D: Driver> {
     // Set once and for all by the first sticky error (R6). Read before waits and in drops, never on the launch path:
     // there the driver itself refuses.
     lost: ArcCell<Option<Arc<DriverFailure>>>,
-    // Whether `lost` is set: a plain load, where the cell takes two read-modify-writes. It follows the cell, and is only a
-    // filter: who reads an old `false` read before the loss, as he may in the cell.
+    // Whether `lost` is set: a plain load, where the cell takes two read-modify-writes. It follows the cell, and is
+    // only a filter: who reads an old `false` read before the loss, as he may in the cell.
     is_lost: AtomicBool,
 }
 

@@ -415,8 +415,8 @@ impl fmt::Display for Call {
 
 /// A GPU backend. See the module for what holds of every method.
 ///
-/// "Guarded" below means: a strict backend refuses the call, and breaks a capture, while somebody captures in a mode that
-/// forbids it. The core makes guarded calls with the thread's mode exchanged to [`CaptureMode::Relaxed`] (C1).
+/// "Guarded" below means: a strict backend refuses the call, and breaks a capture, while somebody captures in a mode
+/// that forbids it. The core makes guarded calls with the thread's mode exchanged to [`CaptureMode::Relaxed`] (C1).
 pub trait Driver: Send + Sync + Sized + 'static {
     /// An in-order queue. Its raw value may be handed out again after it was destroyed (O7).
     type Stream: fmt::Debug + Send + Sync + 'static;
@@ -481,8 +481,8 @@ pub trait Driver: Send + Sync + Sized + 'static {
 
     // --- host functions
 
-    /// Calls `function` once all earlier submissions of `stream` have completed; later ones wait until it returns. After a
-    /// fault it may never be called. A failed call does not call it.
+    /// Calls `function` once all earlier submissions of `stream` have completed; later ones wait until it returns.
+    /// After a fault it may never be called. A failed call does not call it.
     fn launch_host_function(&self, stream: &Self::Stream, function: HostFunction) -> Result<(), Self::Error>;
 
     // --- memory
@@ -497,8 +497,8 @@ pub trait Driver: Send + Sync + Sized + 'static {
     /// - All work that uses it has completed.
     unsafe fn free(&self, address: DeviceAddress) -> Result<(), Self::Error>;
 
-    /// Allocates `bytes` (at least 1) of device memory in the order of `stream`: later submissions there may use it, and
-    /// others that are ordered after them. Guarded where another stream captures.
+    /// Allocates `bytes` (at least 1) of device memory in the order of `stream`: later submissions there may use it,
+    /// and others that are ordered after them. Guarded where another stream captures.
     fn malloc_async(&self, stream: &Self::Stream, bytes: u64) -> Result<DeviceAddress, Self::Error>;
 
     /// Gives memory of [`malloc_async`](Self::malloc_async) back in the order of `stream`. Guarded.
@@ -539,8 +539,8 @@ pub trait Driver: Send + Sync + Sized + 'static {
     /// Whether the byte at `pointer` is registered, by anybody.
     fn host_is_registered(&self, pointer: HostPointer) -> Result<bool, Self::Error>;
 
-    /// Tells a driver that watches that the host is about to touch memory which the device may use as well. No driver call:
-    /// real backends do nothing; the simulator sees races with it (O3).
+    /// Tells a driver that watches that the host is about to touch memory which the device may use as well. No driver
+    /// call: real backends do nothing; the simulator sees races with it (O3).
     fn host_accessed(&self, start: HostPointer, bytes: usize, access: HostAccess) {
         let _ = (start, bytes, access);
     }
@@ -573,7 +573,8 @@ pub trait Driver: Send + Sync + Sized + 'static {
     /// Finds a kernel by name.
     fn function(&self, module: &Self::Module, name: &str) -> Result<Self::Function, Self::Error>;
 
-    /// Starts a kernel in the order of `stream`. Blocks while the stream's queue is full. Copies `arguments` before it returns.
+    /// Starts a kernel in the order of `stream`. Blocks while the stream's queue is full. Copies `arguments` before it
+    /// returns.
     ///
     /// # Safety
     /// - The arguments are what the kernel expects, and every pointer stays valid until the kernel has completed.
@@ -604,7 +605,8 @@ pub trait Driver: Send + Sync + Sized + 'static {
     /// Makes a graph ready to launch. The graph may be destroyed afterwards.
     fn graph_instantiate(&self, graph: &Self::Graph) -> Result<Self::Executable, Self::Error>;
 
-    /// Replaces what later launches of `executable` do. Refused, with the old one left as it was, where the shape differs.
+    /// Replaces what later launches of `executable` do. Refused, with the old one left as it was, where the shape
+    /// differs.
     fn graph_update(&self, executable: &Self::Executable, graph: &Self::Graph) -> Result<(), Self::Error>;
 
     /// Runs the whole graph as one submission of `stream`. Launches of one executable run one after the other.

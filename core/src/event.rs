@@ -70,7 +70,8 @@ impl<D: Driver> Event<D> {
     /// Waits until the work before the event has completed.
     ///
     /// # Errors
-    /// `Lost`, the driver's; `Misuse::InsideHold`; `Misuse::InsideCapture` on drivers where a wait would break the capture.
+    /// `Lost`, the driver's; `Misuse::InsideHold`; `Misuse::InsideCapture` on drivers where a wait would break the
+    /// capture.
     pub fn synchronize(&self) -> Result<()> {
         if is_within(Place::Hold) {
             return Err(Misuse::InsideHold.into());

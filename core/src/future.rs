@@ -1,7 +1,8 @@
-//! Futures of what the device will have done. They need no particular executor: a runtime's worker wakes them, or whoever calls
-//! [`Runtime::poll`](crate::Runtime::poll).
+//! Futures of what the device will have done. They need no particular executor: a runtime's worker wakes them, or
+//! whoever calls [`Runtime::poll`](crate::Runtime::poll).
 //!
-//! Safety rests on what submitted work holds, not on these values (R4): dropping or forgetting one at any time is sound.
+//! Safety rests on what submitted work holds, not on these values (R4): dropping or forgetting one at any time is
+//! sound.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,8 +1,8 @@
 //! Kernels with typed arguments.
 //!
-//! A [`Kernel`] carries its signature as a tuple of parameters: [`Read<T>`](Read) and [`Write<T>`](Write) for memory, a plain type for a
-//! scalar. A launch takes a tuple of matching arguments: `&` for `Read`, `&mut` for `Write`, a value for a scalar. What does
-//! not match does not compile. A launch packs on the stack: up to 16 arguments, no allocation.
+//! A [`Kernel`] carries its signature as a tuple of parameters: [`Read<T>`](Read) and [`Write<T>`](Write) for memory, a
+//! plain type for a scalar. A launch takes a tuple of matching arguments: `&` for `Read`, `&mut` for `Write`, a value
+//! for a scalar. What does not match does not compile. A launch packs on the stack: up to 16 arguments, no allocation.
 
 use std::marker::PhantomData;
 
@@ -186,8 +186,8 @@ impl<D: Driver> Module<D> {
     ///
     /// # Safety
     /// - The kernel takes exactly these parameters, in this order.
-    /// - It writes through `Write` parameters only, stays within its arguments at every launch configuration that is used with it,
-    ///   and touches no other memory.
+    /// - It writes through `Write` parameters only, stays within its arguments at every launch configuration that is
+    ///   used with it, and touches no other memory.
     ///
     /// # Errors
     /// The driver's, when the module has no such kernel.

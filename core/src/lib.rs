@@ -1,5 +1,5 @@
-//! The concurrency core of a GPU runtime: who may touch a buffer, when a stream may be reused, what must wait for a graph
-//! capture, and when pinned host memory may be let go.
+//! The concurrency core of a GPU runtime: who may touch a buffer, when a stream may be reused, what must wait for a
+//! graph capture, and when pinned host memory may be let go.
 //!
 //! | module | what it answers |
 //! |---|---|
@@ -13,8 +13,8 @@
 //! | [`error`] | what can go wrong |
 //!
 //! Below them, hidden from the documentation but public for models: `point`, `ownership`, `stream`, `registration`,
-//! `reclaim`, the state machines; `context`, what surrounds a driver call; `sync`, the only source of atomics and locks. DESIGN.md
-//! tells how they fit, and names the contract's lines (O1, S3, C5, P2, R1 ...) that the code cites.
+//! `reclaim`, the state machines; `context`, what surrounds a driver call; `sync`, the only source of atomics and
+//! locks. DESIGN.md tells how they fit, and names the contract's lines (O1, S3, C5, P2, R1 ...) that the code cites.
 
 pub mod buffer;
 pub mod capture;

@@ -91,8 +91,8 @@ pub struct PinLease<D: Driver> {
     /// The device's address of the wrap's first byte.
     pub(crate) device: DeviceAddress,
     pub(crate) anchor: Arc<Anchor<D>>,
-    /// The wrap's own owner, where the registration was made with another. That one keeps the memory registered and alive; this one is
-    /// kept so that it can be given back.
+    /// The wrap's own owner, where the registration was made with another. That one keeps the memory registered and
+    /// alive; this one is kept so that it can be given back.
     own: std::sync::Mutex<Owner>,
     /// Whether it is of a scope, which a graph could outlive.
     pub(crate) scoped: bool,
@@ -149,7 +149,8 @@ impl<D: Driver> Runtime<D> {
     /// Makes memory that the caller hands over reachable for the device, without a copy.
     ///
     /// # Errors
-    /// `Pin` when the range meets other registrations, `Lost`, `Closed`, the driver's. The memory comes back in the error.
+    /// `Pin` when the range meets other registrations, `Lost`, `Closed`, the driver's. The memory comes back in the
+    /// error.
     ///
     /// # Examples
     /// ```
@@ -190,9 +191,10 @@ impl<D: Driver> Runtime<D> {
     /// Makes `len` elements at `start` reachable for the device.
     ///
     /// # Safety
-    /// - The memory is valid for reads and writes, at its present place, until it is released: [`Pinned::free`] returned
-    ///   [`Freed::Now`], or the runtime was shut down with nothing left.
-    /// - The host touches it only through views ([`Pinned::read`], [`Pinned::write`]), or knows otherwise that no work uses it.
+    /// - The memory is valid for reads and writes, at its present place, until it is released: [`Pinned::free`]
+    ///   returned [`Freed::Now`], or the runtime was shut down with nothing left.
+    /// - The host touches it only through views ([`Pinned::read`], [`Pinned::write`]), or knows otherwise that no work
+    ///   uses it.
     ///
     /// # Errors
     /// As for [`wrap`](Self::wrap).
@@ -203,13 +205,14 @@ impl<D: Driver> Runtime<D> {
         self.pin(HostPointer(start.cast()), len, None, None).map_err(|(error, _)| error)
     }
 
-    /// Runs `body`, in which borrowed memory can be wrapped; before it returns, all work on that memory has completed and it is no
-    /// longer registered by it. Also when `body` unwinds.
+    /// Runs `body`, in which borrowed memory can be wrapped; before it returns, all work on that memory has completed
+    /// and it is no longer registered by it. Also when `body` unwinds.
     ///
     /// Safe against forgotten handles (R4): the scope itself knows what it wrapped.
     ///
     /// # Errors
-    /// What `body` returns; then what ending the wraps meets. After a device loss the device runs nothing any more, so the scope ends.
+    /// What `body` returns; then what ending the wraps meets. After a device loss the device runs nothing any more, so
+    /// the scope ends.
     ///
     /// # Examples
     /// ```
@@ -466,8 +469,8 @@ impl<T: Element, D: Driver> Pinned<T, D> {
         }
     }
 
-    /// The memory, for the host to read: waits for writes of the device (O3). While the view lives, device work that would
-    /// write the memory is refused with `Misuse::HostView`; device work that reads it goes on.
+    /// The memory, for the host to read: waits for writes of the device (O3). While the view lives, device work that
+    /// would write the memory is refused with `Misuse::HostView`; device work that reads it goes on.
     ///
     /// # Errors
     /// `Lost`, `StreamBroken`, the driver's; `Misuse::HostView` beside a writing view; `Misuse::InsideHold`.
@@ -476,8 +479,8 @@ impl<T: Element, D: Driver> Pinned<T, D> {
         Ok(HostRead { pinned: self })
     }
 
-    /// The memory, for the host to write: waits for reads and writes of the device (O3). While the view lives, device work on
-    /// the memory is refused with `Misuse::HostView`.
+    /// The memory, for the host to write: waits for reads and writes of the device (O3). While the view lives, device
+    /// work on the memory is refused with `Misuse::HostView`.
     ///
     /// # Errors
     /// As for [`read`](Self::read).
@@ -506,14 +509,15 @@ impl<T: Element, D: Driver> Pinned<T, D> {
     }
 
     fn as_slice(&self) -> &[T] {
-        // SAFETY: P4, O3. The lease keeps the range alive and in place; the view that calls this keeps device writes away.
+        // SAFETY: P4, O3. The lease keeps the range alive and in place; the view that calls this keeps device writes
+        // away.
         unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len) }
     }
 
     /// Waits for all work on the memory and unregisters it, so that it can be wrapped again, or let go, at once (P7).
     ///
-    /// [`Freed::Deferred`] when other wraps or graphs use the registration, or the calling thread is inside a capture: it then
-    /// happens when they end.
+    /// [`Freed::Deferred`] when other wraps or graphs use the registration, or the calling thread is inside a capture:
+    /// it then happens when they end.
     ///
     /// # Errors
     /// `Lost`, `StreamBroken`, the driver's: the memory then stays registered and alive (P9, P11).

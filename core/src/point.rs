@@ -51,8 +51,8 @@ impl Timeline {
         Self { submitted: AtomicU64::new(0), completed: AtomicU64::new(0) }
     }
 
-    /// Numbers one submission that the driver has accepted. The numbers begin at 1. The stream's own gate is held, so a load
-    /// and a store do.
+    /// Numbers one submission that the driver has accepted. The numbers begin at 1. The stream's own gate is held, so a
+    /// load and a store do.
     #[inline]
     pub fn submit(&self, _gate: &Gate) -> u64 {
         // Relaxed: only holders of the gate write it.

@@ -152,8 +152,8 @@ impl<D: Driver> Shared<D> {
         self.context.check_alive()
     }
 
-    /// Destroys the idle streams; whether none is left but those that are leased or in quarantine. What was released in a
-    /// stream's order may still run there.
+    /// Destroys the idle streams; whether none is left but those that are leased or in quarantine. What was released in
+    /// a stream's order may still run there.
     pub(crate) fn streams_are_gone(&self) -> bool {
         if self.context.lost().is_some() {
             return true;
@@ -254,8 +254,8 @@ impl<D: Driver> Runtime<D> {
     /// Leases a stream of normal priority. The lease ends with the last clone of the handle.
     ///
     /// # Errors
-    /// [`Error::StreamLimit`] when all streams that the pool may make are leased or busy; `Lost`, `Closed`, the driver's. The pool
-    /// is then as it was (S5).
+    /// [`Error::StreamLimit`] when all streams that the pool may make are leased or busy; `Lost`, `Closed`, the
+    /// driver's. The pool is then as it was (S5).
     pub fn stream(&self) -> Result<Stream<D>> {
         self.stream_with(Priority::Normal)
     }
@@ -296,8 +296,8 @@ impl<D: Driver> Runtime<D> {
         Ok(Module::new(self.anchor.clone(), raw))
     }
 
-    /// Allocates `len` elements of page-locked host memory, zeroed, which the device reaches as well. None of it touches the driver
-    /// when `len` is 0.
+    /// Allocates `len` elements of page-locked host memory, zeroed, which the device reaches as well. None of it
+    /// touches the driver when `len` is 0.
     ///
     /// # Errors
     /// `Misuse::SizeOverflow`; the driver's.
@@ -330,8 +330,8 @@ impl<D: Driver> Runtime<D> {
         drop(freed);
     }
 
-    /// Releases what can be released now, asking the streams; returns how many things still wait. Never waits for the device by
-    /// itself, but an unregister that is due may (see [`Driver::host_unregister`]).
+    /// Releases what can be released now, asking the streams; returns how many things still wait. Never waits for the
+    /// device by itself, but an unregister that is due may (see [`Driver::host_unregister`]).
     pub fn poll(&self) -> usize {
         self.anchor.reclaim.turn(&self.anchor.context, &self.anchor.pins, Ask::Query).total()
     }
@@ -379,8 +379,8 @@ impl<D: Driver> Runtime<D> {
         }
     }
 
-    /// Drains what can finish within `deadline`, gives back what the runtime owns, and says what is left (R5). Handles that live on
-    /// stay valid to drop, and are leaked; new work is refused.
+    /// Drains what can finish within `deadline`, gives back what the runtime owns, and says what is left (R5). Handles
+    /// that live on stay valid to drop, and are leaked; new work is refused.
     pub fn shutdown(self, deadline: Duration) -> ShutdownReport {
         let shared = self.anchor.shared.clone();
         drop(self);
@@ -431,8 +431,8 @@ pub struct Stats {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShutdownReport {
-    /// Things leaked in the life of the runtime: their work did not end within the deadline, or will never be known to have
-    /// ended, or their release failed.
+    /// Things leaked in the life of the runtime: their work did not end within the deadline, or will never be known to
+    /// have ended, or their release failed.
     pub leaked: usize,
     /// Streams that are leased or busy still.
     pub streams_left: usize,

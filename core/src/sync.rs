@@ -27,7 +27,8 @@ pub use self::shuttle::*;
 
 /// Names the happens-before edge of an atomic access and gives its ordering.
 ///
-/// `ordering!("E1.w", Release)` is `Ordering::Release`; in model builds it is `Relaxed` while the mutant `E1.w` is armed.
+/// `ordering!("E1.w", Release)` is `Ordering::Release`; in model builds it is `Relaxed` while the mutant `E1.w` is
+/// armed.
 #[macro_export]
 #[doc(hidden)]
 macro_rules! ordering {

@@ -22,15 +22,15 @@
 //! ```
 //!
 //! # Threads
-//! The closure runs as the host thread `main`; more come by [`Sim::spawn`]. They run one at a time and hand their turns on
-//! at every driver call, at [`Join::join`], [`Signal::wait`] and [`Sim::yield_now`], and at contended locks of the core.
-//! Nothing else may be waited for: a lock of std whose holder has handed its turn on stops the whole run. A runtime of the core
-//! belongs into manual reclaim ([`ReclaimMode::Manual`](tenure::ReclaimMode)), since a worker thread of its own is no part
-//! of the schedule.
+//! The closure runs as the host thread `main`; more come by [`Sim::spawn`]. They run one at a time and hand their turns
+//! on at every driver call, at [`Join::join`], [`Signal::wait`] and [`Sim::yield_now`], and at contended locks of the
+//! core. Nothing else may be waited for: a lock of std whose holder has handed its turn on stops the whole run. A
+//! runtime of the core belongs into manual reclaim ([`ReclaimMode::Manual`](tenure::ReclaimMode)), since a worker
+//! thread of its own is no part of the schedule.
 //!
 //! # Failures
-//! A run fails by a violation, a panic, a deadlock, something left alive at its end, or no end. `check` then panics with the
-//! findings, the seed and the lanes. `TENURE_SEED` set to what it printed runs that schedule alone.
+//! A run fails by a violation, a panic, a deadlock, something left alive at its end, or no end. `check` then panics
+//! with the findings, the seed and the lanes. `TENURE_SEED` set to what it printed runs that schedule alone.
 
 use crate::code::Code;
 use crate::drive::explored::Search;
@@ -254,8 +254,8 @@ pub struct Outcome {
     pub schedules: u64,
     /// Every order was walked.
     pub is_exhaustive: bool,
-    /// The program did not do the same at the same choices: it depends on more than the schedule (time, addresses, threads
-    /// that are not scheduled), so that a replay may differ.
+    /// The program did not do the same at the same choices: it depends on more than the schedule (time, addresses,
+    /// threads that are not scheduled), so that a replay may differ.
     pub diverged: bool,
     /// Turns of host threads and steps of the device, over all schedules.
     pub steps: u64,

@@ -1,9 +1,9 @@
 //! A virtual clock: how long each call and each operation would have taken, by the profile's table of costs.
 //!
-//! Every host thread and every stream has a time of its own. A call costs its thread; an operation begins when its stream,
-//! its submission and what it waits for are all past, and costs its stream; a thread that is told of an operation's end
-//! is not before it. The times order nothing: they are for traces, timed events and reports. Memory: live streams,
-//! threads and operations.
+//! Every host thread and every stream has a time of its own. A call costs its thread; an operation begins when its
+//! stream, its submission and what it waits for are all past, and costs its stream; a thread that is told of an
+//! operation's end is not before it. The times order nothing: they are for traces, timed events and reports. Memory:
+//! live streams, threads and operations.
 
 use crate::event::{CallName, Event, EventId, OpId, StreamId, WorkKind};
 use crate::profile::Profile;

@@ -18,7 +18,8 @@ macro_rules! codes {
             /// Every code that has a name, in the order of the numbers.
             pub const NAMED: &'static [Self] = &[$(Self::$constant),*];
 
-            /// The name without its vendor's prefix, as in `StreamCaptureIsolation`; `Unknown` for a number without one.
+            /// The name without its vendor's prefix, as in `StreamCaptureIsolation`; `Unknown` for a number without
+            /// one.
             pub fn name(self) -> &'static str {
                 match self.0 {
                     $($number => $name,)*

@@ -9,10 +9,10 @@
 //!
 //! The explored drive is a way of running [`check`](crate::check::check), not of building one simulation.
 //!
-//! Under a schedule every driver call is a point where others may run, before it takes effect and once more after; a call
-//! that blocks and a contended lock are such points too. So what a schedule can reach is every order of driver calls and
-//! device steps, and every place of the code between two calls, but not every order of the instructions in between: models
-//! of the locks and atomics themselves do that.
+//! Under a schedule every driver call is a point where others may run, before it takes effect and once more after; a
+//! call that blocks and a contended lock are such points too. So what a schedule can reach is every order of driver
+//! calls and device steps, and every place of the code between two calls, but not every order of the instructions in
+//! between: models of the locks and atomics themselves do that.
 
 pub(crate) mod explored;
 pub(crate) mod fiber;

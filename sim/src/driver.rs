@@ -264,8 +264,8 @@ impl Builder {
         self
     }
 
-    /// How long, in real time, a wait outside of a schedule looks on while nothing moves, before it counts as a deadlock;
-    /// 5 seconds unless said.
+    /// How long, in real time, a wait outside of a schedule looks on while nothing moves, before it counts as a
+    /// deadlock; 5 seconds unless said.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
@@ -439,7 +439,8 @@ impl Sim {
         result
     }
 
-    /// Says that the calling thread touches host memory that the device uses as well, so that a race with it is seen (O3).
+    /// Says that the calling thread touches host memory that the device uses as well, so that a race with it is seen
+    /// (O3).
     pub fn host_accessed(&self, start: HostPointer, bytes: usize, access: Access) {
         let thread = self.thread();
         if bytes > 0 {

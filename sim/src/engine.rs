@@ -1,8 +1,9 @@
 //! The engine: a CUDA- or HIP-like driver and its device as one pure state machine.
 //!
-//! Single-threaded, without clocks, locks or randomness. Host calls are methods; what the device may do next is the list that
-//! [`Engine::ready`] gives, and [`Engine::step`] does one thing of it. Who decides is the *drive* around it. All that happens
-//! is told as [`Event`]s, taken with [`Engine::take_events`]; memory grows with what is live, not with what was done.
+//! Single-threaded, without clocks, locks or randomness. Host calls are methods; what the device may do next is the
+//! list that [`Engine::ready`] gives, and [`Engine::step`] does one thing of it. Who decides is the *drive* around it.
+//! All that happens is told as [`Event`]s, taken with [`Engine::take_events`]; memory grows with what is live, not with
+//! what was done.
 //!
 //! # Calls that wait
 //! return [`Answer::Blocked`] with a [`Wait`]: step the device until [`Engine::is_over`], then [`Engine::finish`].

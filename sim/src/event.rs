@@ -62,8 +62,8 @@ numbers! {
     EventId(u64) "e";
     /// One submitted operation, or one node of one graph launch. Numbers grow in the order of submission.
     OpId(u64) "op";
-    /// An allocation of device memory: one from its allocation to its free, wherever it lies. Memory that a graph allocates
-    /// keeps its id over the launches.
+    /// An allocation of device memory: one from its allocation to its free, wherever it lies. Memory that a graph
+    /// allocates keeps its id over the launches.
     AllocationId(u64) "m";
     /// A registration of host memory, or host memory that the driver allocated.
     RegistrationId(u64) "r";

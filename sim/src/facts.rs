@@ -8,9 +8,9 @@
 //! | `fact value name` | one measured fact; `...` and `then` continue the row above | the fact, with what it continues |
 //! | `operation figures` | one host-side cost | the operation |
 //!
-//! [`table_of`] makes the first two for a profile, by doing the operations on an engine. [`compare`] holds a table against
-//! that. Two values agree if they are equal; milliseconds, which stand beside kernels of [`SPIN_MS`] each, agree if they are
-//! the same number of kernels, rounded: whether a call waited is the fact, not how long.
+//! [`table_of`] makes the first two for a profile, by doing the operations on an engine. [`compare`] holds a table
+//! against that. Two values agree if they are equal; milliseconds, which stand beside kernels of [`SPIN_MS`] each,
+//! agree if they are the same number of kernels, rounded: whether a call waited is the fact, not how long.
 
 mod bench;
 mod capture;
@@ -96,7 +96,8 @@ impl Table {
     /// Reads a table.
     ///
     /// # Errors
-    /// The first line that does not fit, with its number. An empty text, an unknown heading and an id that occurs twice do not.
+    /// The first line that does not fit, with its number. An empty text, an unknown heading and an id that occurs twice
+    /// do not.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
         let heading = lines.next().map(|(_, line)| line.trim_end());

@@ -1,7 +1,8 @@
 //! Faults: what can be made to go wrong, and when.
 //!
 //! # The budget
-//! A plan is a list of [`Fault`]s; without any, nothing fails that the rules do not make fail. Each is one of two sorts:
+//! A plan is a list of [`Fault`]s; without any, nothing fails that the rules do not make fail. Each is one of two
+//! sorts:
 //!
 //! | fault | sort | what still holds afterwards |
 //! |---|---|---|
@@ -11,8 +12,9 @@
 //! | [`HangOperation`](Fault::HangOperation) | lasting | the same, for any operation |
 //! | [`LoseDevice`](Fault::LoseDevice) | final | every call and every wait returns the code; nothing more runs (R6) |
 //!
-//! Memory that runs out is not a fault but a limit: [`Engine::set_device_bytes`](crate::engine::Engine::set_device_bytes).
-//! Calls are counted from the moment a fault is added, refused ones included, and numbers begin at 1.
+//! Memory that runs out is not a fault but a limit:
+//! [`Engine::set_device_bytes`](crate::engine::Engine::set_device_bytes). Calls are counted from the moment a fault is
+//! added, refused ones included, and numbers begin at 1.
 
 use crate::code::Code;
 use crate::event::CallName;

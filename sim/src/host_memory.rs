@@ -1,8 +1,8 @@
 //! The host's memory as the simulated device sees it: the only file that touches real memory through addresses.
 //!
-//! Everything goes by copying in and out, so that no reference into the user's memory ever exists. Whether an access may
-//! happen at all is decided before it comes here (registration, range, [`HostMap`]); that the memory is mapped and stays so
-//! is promised by whoever submitted the work: the `# Safety` sections of the core's driver trait say it.
+//! Everything goes by copying in and out, so that no reference into the user's memory ever exists. Whether an access
+//! may happen at all is decided before it comes here (registration, range, [`HostMap`]); that the memory is mapped and
+//! stays so is promised by whoever submitted the work: the `# Safety` sections of the core's driver trait say it.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fmt;
@@ -44,8 +44,8 @@ pub struct PinnedBlock {
     layout: Layout,
 }
 
-// SAFETY: P4. The block is owned by whoever holds this value, and reached only through it or through copies of its address
-// whose use the driver trait's contract bounds.
+// SAFETY: P4. The block is owned by whoever holds this value, and reached only through it or through copies of its
+// address whose use the driver trait's contract bounds.
 unsafe impl Send for PinnedBlock {}
 
 impl PinnedBlock {

@@ -1,9 +1,9 @@
 //! The simulated device's memory: slots of real bytes behind addresses that no host pointer equals.
 //!
-//! Every allocation lies in a *slot*, a stripe of the address space of its own, so that an access past an end never falls
-//! into a neighbour. Slots are handed out again at once, last freed first: the same address with another content is what
-//! finds code that takes an address for an identity (O7). A slot has two sides, since stream-ordered memory changes hands
-//! on the host before it does on the device:
+//! Every allocation lies in a *slot*, a stripe of the address space of its own, so that an access past an end never
+//! falls into a neighbour. Slots are handed out again at once, last freed first: the same address with another content
+//! is what finds code that takes an address for an identity (O7). A slot has two sides, since stream-ordered memory
+//! changes hands on the host before it does on the device:
 //!
 //! | side | changes at | answers |
 //! |---|---|---|

@@ -1,7 +1,7 @@
 //! How a driver behaves where drivers differ: a [`Profile`] is a set of named [`Quirk`]s and a few numbers.
 //!
-//! The engine's own rules are those of CUDA 13, read off a GPU (`tests/facts/`). A quirk is one departure from them, with the
-//! source that says so beside it. What no source tells is left as CUDA has it.
+//! The engine's own rules are those of CUDA 13, read off a GPU (`tests/facts/`). A quirk is one departure from them,
+//! with the source that says so beside it. What no source tells is left as CUDA has it.
 //!
 //! | profile | what it stands for |
 //! |---|---|

@@ -1,7 +1,8 @@
 //! Scenarios: a stream bug as ten lines of text that replay, with no GPU.
 //!
-//! A file declares streams and memory, says what host threads do, and what must come of it. It runs on the real core over the
-//! simulated device, under every schedule where those are few and under seeds where not. docs/scenarios.md tells the language.
+//! A file declares streams and memory, says what host threads do, and what must come of it. It runs on the real core
+//! over the simulated device, under every schedule where those are few and under seeds where not. docs/scenarios.md
+//! tells the language.
 //!
 //! | part | what it does |
 //! |---|---|

@@ -1,8 +1,8 @@
 //! What happened, kept for people: as lanes of text, and as a file that Perfetto opens.
 //!
 //! The trace keeps the last [`rows`](Trace::new) events of a run in a ring and says how many it dropped; it costs a few
-//! tens of nanoseconds an event and bounded memory. The bytes that it writes depend on the events alone: the same seed gives
-//! the same file.
+//! tens of nanoseconds an event and bounded memory. The bytes that it writes depend on the events alone: the same seed
+//! gives the same file.
 
 mod lanes;
 mod perfetto;

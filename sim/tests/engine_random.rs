@@ -1,5 +1,5 @@
-//! Random programs on every profile: whatever is called in whatever order, the engine answers, keeps its promises and ends
-//! with nothing left.
+//! Random programs on every profile: whatever is called in whatever order, the engine answers, keeps its promises and
+//! ends with nothing left.
 
 mod rig;
 

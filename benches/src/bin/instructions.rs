@@ -1,5 +1,6 @@
-//! Does one case so often: `instructions CASE TIMES`, or lists the cases. Run under callgrind by `benches/instructions.sh`, which
-//! takes the difference of two counts, so that start and end of the process do not count.
+//! Does one case so often: `instructions CASE TIMES`, or lists the cases. Run under callgrind by
+//! `benches/instructions.sh`, which takes the difference of two counts, so that start and end of the process do not
+//! count.
 
 use std::process::ExitCode;
 

@@ -1,8 +1,8 @@
 //! Who may make guarded calls while somebody captures (C1, C6).
 //!
-//! On most drivers a thread in relaxed mode breaks no capture but the one of the very stream it names, and nobody here names
-//! a capturing stream: this gate then only counts captures, so that deferred releases learn of their end. On the others
-//! it keeps guarded calls and captures apart in time.
+//! On most drivers a thread in relaxed mode breaks no capture but the one of the very stream it names, and nobody here
+//! names a capturing stream: this gate then only counts captures, so that deferred releases learn of their end. On the
+//! others it keeps guarded calls and captures apart in time.
 //!
 //! | state | meaning | changes by | keeps |
 //! |---|---|---|---|

@@ -2,7 +2,8 @@
 
 use crate::id::StreamId;
 
-/// Entries kept. A lossy cache: a forgotten entry costs one more wait, never order. Unbounded it would grow as streams squared.
+/// Entries kept. A lossy cache: a forgotten entry costs one more wait, never order. Unbounded it would grow as streams
+/// squared.
 const ENTRIES: usize = 8;
 
 /// One stream's knowledge of others. Lives under that stream's gate.

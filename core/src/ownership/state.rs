@@ -14,7 +14,8 @@ pub trait Position: Clone {
     fn number(&self) -> u64;
 }
 
-/// The last write, and the reads since, by stream (O9). Last write and last reads are kept apart, or a reader would wait for reads.
+/// The last write, and the reads since, by stream (O9). Last write and last reads are kept apart, or a reader would
+/// wait for reads.
 #[derive(Clone, Debug)]
 pub struct Closed<P> {
     writer: Option<P>,

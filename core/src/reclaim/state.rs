@@ -1,11 +1,11 @@
 //! Retired things in the order in which they can go: pure bookkeeping.
 //!
-//! A retired thing waits for one point at a time, filed under that point's stream and number. When the stream's watermark
-//! passes the number the thing comes out, and is filed under its next point, or is due. So a turn touches what became due,
-//! not what waits: filing costs a logarithm, however much is waiting.
+//! A retired thing waits for one point at a time, filed under that point's stream and number. When the stream's
+//! watermark passes the number the thing comes out, and is filed under its next point, or is due. So a turn touches
+//! what became due, not what waits: filing costs a logarithm, however much is waiting.
 //!
-//! Why each thing is released exactly once: it is a value that is moved. `file` takes it, `due` gives it, and the release
-//! consumes it; no path copies or names it (R4, C3, P5).
+//! Why each thing is released exactly once: it is a value that is moved. `file` takes it, `due` gives it, and the
+//! release consumes it; no path copies or names it (R4, C3, P5).
 
 use std::collections::BTreeMap;
 

@@ -12,7 +12,8 @@ pub(crate) struct Captures {
     foreign: Vec<HostThread>,
     /// Memory that a live capture allocated: its free belongs into the same graph.
     allocated: Vec<(CaptureId, AllocationId)>,
-    /// Captures whose end was called, and failed: some drivers let them linger, and what breaks them then breaks nothing.
+    /// Captures whose end was called, and failed: some drivers let them linger, and what breaks them then breaks
+    /// nothing.
     failed: Vec<CaptureId>,
 }
 

@@ -509,8 +509,8 @@ impl HappensBefore {
         findings.race(line(conflict), conflict, now.label, now.access, now.memory);
     }
 
-    /// An access in `lane` was in order after `epoch`: the edges that taught it so were needed, and those that taught the
-    /// streams from which they came.
+    /// An access in `lane` was in order after `epoch`: the edges that taught it so were needed, and those that taught
+    /// the streams from which they came.
     fn needed(&mut self, lane: u32, epoch: Epoch) {
         let mut lane = lane;
         while lane != epoch.lane {
@@ -612,7 +612,8 @@ fn host_region<'a>(ranges: &'a mut Ranges<Label>, range: &Range<u64>) -> Option<
     ranges.holding(range)
 }
 
-/// Cuts a graph into chains: a node goes on with the branch of a node that it runs after and that none has gone on with.
+/// Cuts a graph into chains: a node goes on with the branch of a node that it runs after and that none has gone on
+/// with.
 fn branches(shape: &GraphShape) -> Vec<u32> {
     let mut branches: Vec<u32> = Vec::with_capacity(shape.nodes.len());
     let mut tails: Vec<u32> = Vec::new();

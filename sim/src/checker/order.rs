@@ -1,8 +1,8 @@
 //! What is ordered after what: a vector clock for the host and for each stream.
 //!
 //! A *lane* is a sequence whose members are ordered among themselves: lane 0 is the host, every stream has one, and so
-//! has every branch of a running graph. An *epoch* is a place in a lane. A *position* is all that a lane knows at one of
-//! its places: its own past, and for each other lane up to where it knows that one.
+//! has every branch of a running graph. An *epoch* is a place in a lane. A *position* is all that a lane knows at one
+//! of its places: its own past, and for each other lane up to where it knows that one.
 //!
 //! All host threads share lane 0: what one has learnt, all know from then on. The code under test hands knowledge from
 //! thread to thread through its own locks and atomics, which nothing here can see; the order in which host threads ran

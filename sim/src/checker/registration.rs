@@ -1,8 +1,8 @@
 //! Driver calls about one host range that run at the same time as its unregister (P6).
 //!
 //! A call runs from the moment a thread makes it, before it takes effect, until it returns. In between the schedule may
-//! let other threads run; so a missing lock shows in every schedule that interleaves the two calls, whichever order their
-//! effects then have.
+//! let other threads run; so a missing lock shows in every schedule that interleaves the two calls, whichever order
+//! their effects then have.
 
 use super::{Findings, Line};
 use crate::event::{Event, HostThread, RegistrationId};

@@ -1,8 +1,8 @@
 //! Who used which bytes last: a shadow of memory, as few cells as the accesses have different ends.
 //!
-//! A *region* is one allocation or one host range. Its cells cut it where accesses began and ended; a write over several
-//! cells makes them one again. A cell keeps its last write and, since then, the last read of each lane that is not
-//! ordered before a later one: all that a race can be seen from (FastTrack).
+//! A *region* is one allocation or one host range. Its cells cut it where accesses began and ended; a write over
+//! several cells makes them one again. A cell keeps its last write and, since then, the last read of each lane that is
+//! not ordered before a later one: all that a race can be seen from (FastTrack).
 
 use super::order::{Epoch, Position};
 use crate::event::Access;

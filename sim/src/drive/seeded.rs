@@ -1,7 +1,7 @@
 //! Calls of threads that no schedule runs: before each the device may move, and a wait moves it.
 //!
-//! With one host thread the seed decides everything, and a run replays. With several the device's moves are still drawn from
-//! the seed, but the system decides which thread draws.
+//! With one host thread the seed decides everything, and a run replays. With several the device's moves are still drawn
+//! from the seed, but the system decides which thread draws.
 
 use super::Drive;
 use super::seat::{Shared, enter_function};
@@ -51,8 +51,8 @@ pub(crate) fn wait<T: Value>(
     }
 }
 
-/// Waits until another thread does something. Where none does for as long as the world's patience, the wait is a finding, and the device is
-/// taken for lost so that everybody's waits end.
+/// Waits until another thread does something. Where none does for as long as the world's patience, the wait is a
+/// finding, and the device is taken for lost so that everybody's waits end.
 fn wait_for_others(shared: &Shared, world: &mut MutexGuard<'_, World>, call: &str) {
     shared.work.notify_one();
     let steps = world.steps;

@@ -35,7 +35,8 @@ impl Sim {
         steps
     }
 
-    /// Holds the device still on this stream: what it has there and gets there does not run until [`resume`](Self::resume).
+    /// Holds the device still on this stream: what it has there and gets there does not run until
+    /// [`resume`](Self::resume).
     pub fn stall(&self, stream: &SimStream) {
         if let Some(id) = self.stream_id(stream) {
             self.shared().world.lock().stalled.push(id);

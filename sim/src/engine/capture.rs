@@ -1,8 +1,8 @@
 //! Captures: streams that record instead of running, and the calls that a capture forbids.
 //!
 //! # Who is refused
-//! A *guarded* call is made by a thread in its own mode (global unless exchanged). It is refused with 900, and breaks every
-//! capture that forbids it, if there is one:
+//! A *guarded* call is made by a thread in its own mode (global unless exchanged). It is refused with 900, and breaks
+//! every capture that forbids it, if there is one:
 //!
 //! | thread's mode | captures that forbid |
 //! |---|---|
@@ -10,7 +10,8 @@
 //! | thread-local | those that the thread itself began and that are not relaxed |
 //! | relaxed | none |
 //!
-//! Asking or waiting for a capturing stream breaks its capture in every mode, and waiting for the whole device breaks all.
+//! Asking or waiting for a capturing stream breaks its capture in every mode, and waiting for the whole device breaks
+//! all.
 //!
 //! # What a stream is
 //! | state | status | submission | query, wait | end |
@@ -21,8 +22,8 @@
 //! | of a broken one | invalidated | 901 | 901 | 901 (908 from a wrong thread) |
 //! | left broken by its last one (a quirk) | invalidated | 901 | 900 | 901 |
 //!
-//! Order inside a capture is kept as nodes for waits and records as well; these leave the graph when it ends. A capture is
-//! joined if every node that does something comes before the origin's end.
+//! Order inside a capture is kept as nodes for waits and records as well; these leave the graph when it ends. A capture
+//! is joined if every node that does something comes before the origin's end.
 
 use smallvec::SmallVec;
 use tenure::driver::{Call, CaptureMode, CaptureStatus, DeviceAddress};
@@ -75,8 +76,8 @@ impl Capture {
             }
     }
 
-    /// Whether all that was recorded, on any stream, comes before the origin's end. A stream that joined and was given no work
-    /// needs no way back: as measured.
+    /// Whether all that was recorded, on any stream, comes before the origin's end. A stream that joined and was given
+    /// no work needs no way back: as measured.
     fn is_joined(&self, origin_tail: Option<u32>) -> bool {
         let mut before = vec![false; self.nodes.len()];
         if let Some(tail) = origin_tail {

@@ -1,11 +1,11 @@
 //! Graphs: recorded work, made ready and launched as one operation.
 //!
-//! A launch runs its nodes in any order that the edges allow; [`Engine::ready`] lists those that may come next, so that a
-//! missing edge inside a graph shows as any other race. Launches of one executable run one after the other, on whatever
-//! streams. What is launched keeps its content: an update or a destroy concerns later launches only.
+//! A launch runs its nodes in any order that the edges allow; [`Engine::ready`] lists those that may come next, so that
+//! a missing edge inside a graph shows as any other race. Launches of one executable run one after the other, on
+//! whatever streams. What is launched keeps its content: an update or a destroy concerns later launches only.
 //!
-//! Memory that a graph allocates lies at the same address at every launch. A launch while that of an earlier one was not
-//! freed is refused with 1.
+//! Memory that a graph allocates lies at the same address at every launch. A launch while that of an earlier one was
+//! not freed is refused with 1.
 
 use std::sync::Arc;
 

@@ -1,8 +1,9 @@
 //! Host functions: taken off a stream by the engine, called by the drive, outside of `&mut Engine`.
 //!
-//! [`Engine::step`] hands out a [`FunctionCall`]; the drive calls it, on whatever thread it has for them, and says so with
-//! [`Engine::function_returned`]. As measured, a driver has one thread for all of them: while one runs no other starts, and
-//! a blocked one stalls all. Driver calls made meanwhile as [`HostThread::FUNCTIONS`] are refused with 800 (R2).
+//! [`Engine::step`] hands out a [`FunctionCall`]; the drive calls it, on whatever thread it has for them, and says so
+//! with [`Engine::function_returned`]. As measured, a driver has one thread for all of them: while one runs no other
+//! starts, and a blocked one stalls all. Driver calls made meanwhile as [`HostThread::FUNCTIONS`] are refused with 800
+//! (R2).
 
 use tenure::driver::{Call, HostFunction};
 

@@ -106,8 +106,8 @@ impl Engine {
     /// Whether the work before the event's last record has completed.
     ///
     /// # Errors
-    /// A stale handle; 907 for an event of a live capture, which breaks it; 1 for one of a capture that is over; 900 where a
-    /// capture forbids it.
+    /// A stale handle; 907 for an event of a live capture, which breaks it; 1 for one of a capture that is over; 900
+    /// where a capture forbids it.
     pub fn event_query(&mut self, thread: HostThread, handle: EventHandle) -> Result<Progress, Code> {
         let answer = self.plain(thread, Call::EventQuery, |engine| {
             let place = engine.ask_event(handle, true)?;

@@ -5,9 +5,9 @@
 //! | register | 0 | 712 | 712 | 712 |
 //! | unregister | 713 | | 0, after the whole device is idle | 1 |
 //!
-//! Ranges count in bytes, not pages. No size and no address give 1, memory that the process cannot use gives 1, memory that
-//! it can only read gives 1 unless the device shall only read. The table does not look at what is mapped later: memory that
-//! was unmapped while registered still counts.
+//! Ranges count in bytes, not pages. No size and no address give 1, memory that the process cannot use gives 1, memory
+//! that it can only read gives 1 unless the device shall only read. The table does not look at what is mapped later:
+//! memory that was unmapped while registered still counts.
 //!
 //! The device sees each registration at an address of its own, never at the host's.
 
@@ -216,8 +216,9 @@ impl Engine {
         self.pins_over(start, end).next().is_some()
     }
 
-    /// Registrations that overlap `start..end`, last base first. Without overlaps among themselves only the last one that
-    /// begins before `start` can reach into the range; with them, none that begins more than the longest before it.
+    /// Registrations that overlap `start..end`, last base first. Without overlaps among themselves only the last one
+    /// that begins before `start` can reach into the range; with them, none that begins more than the longest before
+    /// it.
     fn pins_over(&self, start: usize, end: usize) -> impl Iterator<Item = u32> + '_ {
         let from = start.saturating_sub(self.pins_longest);
         let candidates = self.pins_by_base.range(from..end).rev().map(|(_, slot)| *slot);

@@ -1,7 +1,8 @@
 //! Streams: queues of operations, their handles, and the calls that ask and wait.
 //!
-//! A stream's handle and its queue end apart: a destroyed stream runs what it holds, while its handle is handed out again
-//! at once. Whoever still names the old stream does so by [`Position`], which says "complete" once the queue is gone.
+//! A stream's handle and its queue end apart: a destroyed stream runs what it holds, while its handle is handed out
+//! again at once. Whoever still names the old stream does so by [`Position`], which says "complete" once the queue is
+//! gone.
 
 use std::collections::VecDeque;
 
@@ -157,8 +158,8 @@ impl Engine {
         })
     }
 
-    /// Gives a stream back. What it holds still runs. A capture that it began ends without a graph; one that it had joined
-    /// is broken.
+    /// Gives a stream back. What it holds still runs. A capture that it began ends without a graph; one that it had
+    /// joined is broken.
     ///
     /// # Errors
     /// 400 for the legacy stream; a stale handle.

@@ -75,7 +75,8 @@ impl Report<'_> {
 
 type Call = fn(&mut Bench);
 
-/// What is measured beside a kernel on a stream that has nothing to do with it: the fact, what is done before, the call.
+/// What is measured beside a kernel on a stream that has nothing to do with it: the fact, what is done before, the
+/// call.
 #[rustfmt::skip]
 const BESIDE: [(&str, Call, Call); 8] = [
     ("register while another stream is busy (20 ms)", |_| {}, |b| { register(b, 0, 4 * KIB); }),

@@ -1,4 +1,5 @@
-//! What a scenario file can say, as a tree. `parse` makes it of text, `run` plays it; docs/scenarios.md tells it to people.
+//! What a scenario file can say, as a tree. `parse` makes it of text, `run` plays it; docs/scenarios.md tells it to
+//! people.
 
 use tenure::driver::{Call, CaptureMode, Priority};
 

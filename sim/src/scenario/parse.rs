@@ -1,7 +1,7 @@
 //! Text to tree. An error says where it is and what was expected there.
 //!
-//! Leaves are winnow's; which rule comes next is decided by the word that the line begins with, so that an error can name
-//! what could have stood there instead of the last thing that was tried.
+//! Leaves are winnow's; which rule comes next is decided by the word that the line begins with, so that an error can
+//! name what could have stood there instead of the last thing that was tried.
 
 use std::fmt;
 

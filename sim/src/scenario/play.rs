@@ -1,7 +1,8 @@
 //! Plays the steps of one host thread on the real core.
 //!
-//! Names live on the [`Stage`], which all threads share; captures and scopes exist only inside their block, in a [`Frame`]. A
-//! step that does not come to what the file says ends the run: the thread unwinds with [`Ended`], which no hook reports.
+//! Names live on the [`Stage`], which all threads share; captures and scopes exist only inside their block, in a
+//! [`Frame`]. A step that does not come to what the file says ends the run: the thread unwinds with [`Ended`], which no
+//! hook reports.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -417,7 +418,8 @@ impl Player<'_> {
         if library {
             let uses: Vec<_> = parts.iter().enumerate().map(|(index, part)| (part.0, access(index))).collect();
             let sim = self.stage.sim.clone();
-            // SAFETY: O6. The regions are in `uses`, which hold them until the kernel has run; the kernel takes these arguments.
+            // SAFETY: O6. The regions are in `uses`, which hold them until the kernel has run; the kernel takes these
+            // arguments.
             let body = |raw: &crate::driver::SimStream| unsafe { sim.launch(raw, kernel, &config, &arguments) };
             // SAFETY: O6. The body launches one kernel on the given stream, with exactly these uses.
             let answer = unsafe { self.stream(queue)?.use_on(&uses, body) };
@@ -426,13 +428,15 @@ impl Player<'_> {
         let uses: Vec<Memory<'_, Sim>> =
             parts.iter().enumerate().map(|(index, part)| Memory::new(part.0.backing, access(index))).collect();
         on!(self.target(queue, frame)?, queue => queue.submit_raw(&uses[..], Call::Launch, |sim, raw| {
-            // SAFETY: O6, C4. As in the core's own launch: the records or the graph hold the memory until the kernel has run.
+            // SAFETY: O6, C4. As in the core's own launch: the records or the graph hold the memory until the kernel
+            // has run.
             unsafe { sim.launch(raw, kernel, &config, &arguments) }
         }))?;
         Ok(())
     }
 
-    /// Waits for a future as an executor under the schedule would: between polls others run, and the runtime gets its turns.
+    /// Waits for a future as an executor under the schedule would: between polls others run, and the runtime gets its
+    /// turns.
     fn wait_for<T>(&self, mut future: impl Future<Output = tenure::Result<T>> + Unpin) -> Result<T, Trouble> {
         let mut context = Context::from_waker(Waker::noop());
         loop {
@@ -531,8 +535,9 @@ impl Player<'_> {
         }
         let (at, len) = (block.at(start).0.cast::<Element>(), end - start);
         if let Some(scope) = frame.scope.filter(|_| kind == WrapKind::Owned) {
-            // SAFETY: P4. The block outlives the scope, whose steps cannot remap it while this thread is in them. No host access
-            // goes through this reference while the device may access the memory: views and copies serve the host.
+            // SAFETY: P4. The block outlives the scope, whose steps cannot remap it while this thread is in them. No
+            // host access goes through this reference while the device may access the memory: views and copies serve
+            // the host.
             let memory = unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), len) };
             let wrap = scope.wrap(memory)?;
             frame.scoped.insert(name.to_owned(), wrap);
@@ -541,8 +546,8 @@ impl Player<'_> {
         let runtime = self.runtime()?;
         let wrap = match kind {
             WrapKind::Owned => runtime.wrap(Share { block, start, len }).map_err(Error::from)?,
-            // SAFETY: P4. That the memory lives long enough is what the scenario is about; the simulator reaches it by copies that
-            // its own map of the host's memory allows.
+            // SAFETY: P4. That the memory lives long enough is what the scenario is about; the simulator reaches it by
+            // copies that its own map of the host's memory allows.
             WrapKind::Raw => unsafe { runtime.wrap_raw(at, len) }?,
         };
         self.put(name, Thing::Wrap(Arc::new(wrap)));
@@ -1005,7 +1010,8 @@ impl Player<'_> {
                 sim.foreign(|| match foreign {
                     // SAFETY: P4. The block is mapped; that it stays so is what the scenario is about.
                     Foreign::Pin(_) => unsafe { sim.host_register(at, bytes, HostAccess::ReadWrite) },
-                    // SAFETY: P3. Other code's own registration; whether work still uses it is what the scenario is about.
+                    // SAFETY: P3. Other code's own registration; whether work still uses it is what the scenario is
+                    // about.
                     _ => unsafe { sim.host_unregister(at) },
                 })?;
                 Ok(())

@@ -79,8 +79,8 @@ impl Outcome {
         text
     }
 
-    /// One object for each scenario and profile: `file, profile, schedules, exhaustive, outcome, contract, message, seed`. A file that
-    /// could not be read is one with the outcome `error` and no profile.
+    /// One object for each scenario and profile: `file, profile, schedules, exhaustive, outcome, contract, message,
+    /// seed`. A file that could not be read is one with the outcome `error` and no profile.
     pub fn to_json(&self) -> String {
         let unreadable = self.unreadable.iter().map(|(file, error)| {
             serde_json::json!({
@@ -140,8 +140,8 @@ fn section(result: &ScenarioResult) -> String {
     )
 }
 
-/// A trace as a drawing: time goes down, a column for each host thread and stream. Rows are evenly spaced in the order of the
-/// events, since the lengths of virtual times say less than their order.
+/// A trace as a drawing: time goes down, a column for each host thread and stream. Rows are evenly spaced in the order
+/// of the events, since the lengths of virtual times say less than their order.
 fn drawing(trace: &str) -> Option<String> {
     let trace: Value = serde_json::from_str(trace).ok()?;
     let events = trace.get("traceEvents")?.as_array()?;

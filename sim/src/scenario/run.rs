@@ -1,8 +1,8 @@
 //! Runs a scenario under many schedules and says what came of it.
 //!
-//! Small scenarios are walked through in every order; where that takes more walks than half of the schedules asked for, the
-//! other half is drawn from seeds. Host threads are coroutines, one more of them is the runtime's worker: it takes its turns by
-//! `poll`, as many as [`Limits`] says, so that a run has an end.
+//! Small scenarios are walked through in every order; where that takes more walks than half of the schedules asked for,
+//! the other half is drawn from seeds. Host threads are coroutines, one more of them is the runtime's worker: it takes
+//! its turns by `poll`, as many as [`Limits`] says, so that a run has an end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -279,8 +279,8 @@ fn lead(stage: &Arc<Stage>, scenario: &Arc<Scenario>, limits: Limits) {
     threads.into_iter().for_each(|thread| thread.join());
     player.play(&scenario.finally);
     over.store(true, Ordering::Relaxed);
-    // A turn that is under way ends: what it holds is neither in the queue nor released. While it runs the worker is a daemon all
-    // the same, so that its waiting for something to do is no part of a deadlock.
+    // A turn that is under way ends: what it holds is neither in the queue nor released. While it runs the worker is a
+    // daemon all the same, so that its waiting for something to do is no part of a deadlock.
     worker.join();
 }
 

@@ -1,9 +1,10 @@
 //! The smallest schedule that still fails.
 //!
-//! A schedule is a list of choices, and choosing 0 lets the first actor that can move go on: the program's own order. So smaller
-//! means shorter, and then more zeros. Each try is a run; there are at most [`TRIES_MAX`].
+//! A schedule is a list of choices, and choosing 0 lets the first actor that can move go on: the program's own order.
+//! So smaller means shorter, and then more zeros. Each try is a run; there are at most [`TRIES_MAX`].
 
-/// Makes `choices` smaller for as long as `fails` says that the same fault shows: it gives the choices that the run really made.
+/// Makes `choices` smaller for as long as `fails` says that the same fault shows: it gives the choices that the run
+/// really made.
 pub(crate) fn shrink(choices: &[u16], mut fails: impl FnMut(&[u16]) -> Option<Vec<u16>>) -> Vec<u16> {
     let mut tries = 0;
     let mut best = choices.to_vec();

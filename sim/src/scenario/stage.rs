@@ -90,8 +90,8 @@ pub(crate) struct Share {
     pub(crate) len: usize,
 }
 
-// SAFETY: P4. The block lives and stays in place as long as the share. Host and device reach it by copies alone, never by
-// references that last, so that two shares of one block are what the simulator is there to watch.
+// SAFETY: P4. The block lives and stays in place as long as the share. Host and device reach it by copies alone, never
+// by references that last, so that two shares of one block are what the simulator is there to watch.
 unsafe impl HostMemory for Share {
     type Item = Element;
 
@@ -177,7 +177,8 @@ impl Stage {
         self.failed.lock().is_some()
     }
 
-    /// The simulator's name of a stream of the runtime: a submission that the driver refuses sees the raw stream and leaves nothing.
+    /// The simulator's name of a stream of the runtime: a submission that the driver refuses sees the raw stream and
+    /// leaves nothing.
     pub(crate) fn stream_id(&self, stream: &Stream<Sim>) -> Option<StreamId> {
         use tenure::queue::Submit;
         let mut id = None;

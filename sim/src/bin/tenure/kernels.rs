@@ -1,4 +1,5 @@
-//! The tour's kernels three times over: for HIP in its language, for the simulator as closures, and for the check as plain functions.
+//! The tour's kernels three times over: for HIP in its language, for the simulator as closures, and for the check as
+//! plain functions.
 //!
 //! All arithmetic is on integers, so that all three agree to the last bit.
 
@@ -91,7 +92,8 @@ pub mod plain {
         }
     }
 
-    /// The mean of each element and its neighbours up to `radius` away. The sum slides along, so a wide radius costs nothing.
+    /// The mean of each element and its neighbours up to `radius` away. The sum slides along, so a wide radius costs
+    /// nothing.
     pub fn blur(x: &[u32], y: &mut [u32], radius: usize) {
         let (mut first, mut end, mut sum) = (0, 0, 0_u32);
         for i in 0..y.len() {

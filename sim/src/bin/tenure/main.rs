@@ -16,7 +16,8 @@ const BROKEN: u8 = 1;
 /// What was asked for cannot be read or understood.
 const UNUSABLE: u8 = 2;
 
-/// Who may touch a GPU buffer, when a stream may be reused, what waits for a capture, when pinned memory may go: checked.
+/// Who may touch a GPU buffer, when a stream may be reused, what waits for a capture, when pinned memory may go:
+/// checked.
 #[derive(Debug, Parser)]
 #[command(version, about)]
 struct Command {

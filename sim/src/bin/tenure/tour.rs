@@ -1,9 +1,9 @@
 //! The tour: a real program on the real core, over any driver.
 //!
-//! It wraps a file's memory without a copy, cuts it into chunks, and sends each through kernels on two leased streams, from several
-//! host threads: with hand-overs, shared reads, temporaries dropped while busy, re-wraps of the same and of a larger range, more
-//! tasks than streams. Then it captures one step as a graph, replays it on two streams with other inputs, and drops
-//! everything in an odd order. Every result is compared with a plain computation.
+//! It wraps a file's memory without a copy, cuts it into chunks, and sends each through kernels on two leased streams,
+//! from several host threads: with hand-overs, shared reads, temporaries dropped while busy, re-wraps of the same and
+//! of a larger range, more tasks than streams. Then it captures one step as a graph, replays it on two streams with
+//! other inputs, and drops everything in an odd order. Every result is compared with a plain computation.
 
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
@@ -105,7 +105,8 @@ struct Kernels<D: Driver> {
 
 impl<D: Driver> Kernels<D> {
     fn load(module: &Module<D>) -> Result<Self> {
-        // SAFETY (each): `kernels.rs` has the kernel with these parameters; it stays within the first `n` elements of each.
+        // SAFETY (each): `kernels.rs` has the kernel with these parameters; it stays within the first `n` elements of
+        // each.
         Ok(Self {
             // SAFETY: as above.
             widen: unsafe { module.kernel("widen") }?,
@@ -266,7 +267,8 @@ impl<D: Driver> Tour<D> {
         Ok(equal && front.free()? == Freed::Now)
     }
 
-    /// Captures a step with two branches, replays it on two streams with other inputs, and drops it all in an odd order.
+    /// Captures a step with two branches, replays it on two streams with other inputs, and drops it all in an odd
+    /// order.
     fn replay(&self) -> Result<bool> {
         let (k, n) = (&self.kernels, BINS as u32);
         let (a, b) = (self.stream()?, self.stream()?);
