@@ -1,8 +1,8 @@
 //! The suite: one list of cases, for every driver.
 //!
 //! A *raw* case makes driver calls and says what a driver does; drivers differ there, and
-//! [`expectations`](crate::expectations) lists who fails which. A *contract* case goes through the typed interface and shows one line of the
-//! contract, whose name it begins with; it holds on every driver.
+//! [`expectations`](crate::expectations) lists who fails which. A *contract* case goes through the typed interface and
+//! shows one line of the contract, whose name it begins with; it holds on every driver.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,5 @@
-//! Which raw cases a profile fails, as data. A failure that is not listed fails the suite; so does a listed one that passes.
+//! Which raw cases a profile fails, as data. A failure that is not listed fails the suite; so does a listed one that
+//! passes.
 
 /// One departure of a profile from what a case says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

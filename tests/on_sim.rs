@@ -1,4 +1,5 @@
-//! The conformance suite on the simulator: every profile, with a device that a seed moves and with one that has a thread.
+//! The conformance suite on the simulator: every profile, with a device that a seed moves and with one that has a
+//! thread.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

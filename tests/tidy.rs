@@ -1,1 +1,302 @@
-//! t
+//! The house rules, checked over the text of the project.
+//!
+//! Lines of the contract (`O1`) and edges (`E1`) are defined in DESIGN.md, one `- **O1** ...` each. A name counts as
+//! cited where it stands as a word in a comment, a string or a name such as `o1_two_reads`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Functions longer than [`FUNCTION_LINES`], each with the reason.
+const LONG_FUNCTIONS: &[(&str, &str)] =
+    &[("sim/tests/engine_random.rs call", "one arm for each kind of random call")];
+const FUNCTION_LINES: usize = 70;
+const LINE_WIDTH: usize = 120;
+/// Lines of the contract with their numbers: the last number of each letter.
+const LETTERS: &str = "OSCPR";
+
+struct Source {
+    path: String,
+    text: String,
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the package lies in the workspace").to_path_buf()
+}
+
+/// All files of the project that are text of ours.
+fn sources(extensions: &[&str]) -> Vec<Source> {
+    let mut found = Vec::new();
+    for folder in ["core", "sim", "hip", "tests", "verification", "benches", ".github", "ci"] {
+        walk(&root().join(folder), extensions, &mut found);
+    }
+    for name in ["README.md", "DESIGN.md", "CONTRIBUTING.md", "CHANGELOG.md", "Cargo.toml"] {
+        read(&root().join(name), extensions, &mut found);
+    }
+    assert!(found.len() > 20, "the sources are found");
+    found
+}
+
+fn walk(folder: &Path, extensions: &[&str], found: &mut Vec<Source>) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    let mut paths: Vec<_> = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
+    paths.sort();
+    for path in paths {
+        match path.is_dir() {
+            true if path.ends_with("target") => {}
+            true => walk(&path, extensions, found),
+            false => read(&path, extensions, found),
+        }
+    }
+}
+
+fn read(path: &Path, extensions: &[&str], found: &mut Vec<Source>) {
+    let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+    if !extensions.contains(&extension) {
+        return;
+    }
+    if let Ok(text) = fs::read_to_string(path) {
+        let path = path.strip_prefix(root()).unwrap_or(path).to_string_lossy().into_owned();
+        found.push(Source { path, text });
+    }
+}
+
+/// Fails with every complaint at once.
+fn report(complaints: &[String]) {
+    assert!(complaints.is_empty(), "{} complaint(s):\n{}", complaints.len(), complaints.join("\n"));
+}
+
+/// The names that DESIGN.md defines.
+fn defined() -> BTreeSet<String> {
+    let design = fs::read_to_string(root().join("DESIGN.md")).expect("DESIGN.md is there");
+    let names = design.lines().filter_map(|line| line.trim_start().strip_prefix("- **")?.split_once("**"));
+    names.map(|(name, _)| name.to_owned()).filter(|name| is_name(name)).collect()
+}
+
+fn is_name(word: &str) -> bool {
+    let mut letters = word.chars();
+    let known = letters.next().is_some_and(|letter| letter == 'E' || LETTERS.contains(letter));
+    let number = letters.as_str();
+    known && (1..=2).contains(&number.len()) && number.chars().all(|digit| digit.is_ascii_digit())
+}
+
+/// Names cited in a text: as words, as `E1.w`, and at the head of an identifier (`o1_...`).
+fn cited(text: &str) -> BTreeSet<String> {
+    let words = text.split(|letter: char| !(letter.is_alphanumeric() || letter == '_'));
+    words
+        .filter_map(|word| {
+            let head = word.split('_').next().unwrap_or_default();
+            match word.contains('_') {
+                true if head.starts_with(|letter: char| letter.is_lowercase()) => Some(head.to_uppercase()),
+                true => None,
+                false => Some(word.to_owned()),
+            }
+        })
+        .filter(|name| is_name(name))
+        .collect()
+}
+
+fn is_comment(line: &str) -> bool {
+    line.trim_start().starts_with("//")
+}
+
+#[test]
+fn cited_names_are_defined() {
+    let defined = defined();
+    let mut complaints = Vec::new();
+    for source in sources(&["rs"]).iter().filter(|source| !source.path.starts_with("tests/tidy")) {
+        for (number, line) in source.text.lines().enumerate().filter(|(_, line)| is_comment(line)) {
+            // Plain prose: `C1: ...`, `(P7)`, `// SAFETY: O6.`; a type parameter is not in a comment.
+            let words = line.split(|letter: char| !letter.is_alphanumeric() && letter != '`' && letter != '_');
+            for word in words.filter(|word| is_name(word) && !defined.contains(*word)) {
+                complaints.push(format!("{}:{}: {word} is not defined in DESIGN.md", source.path, number + 1));
+            }
+        }
+    }
+    report(&complaints);
+}
+
+#[test]
+fn defined_names_are_kept_and_checked() {
+    let (mut code, mut checks) = (BTreeSet::new(), BTreeSet::new());
+    for source in sources(&["rs", "scenario", "toml"]) {
+        let names = cited(&source.text);
+        let is_code = ["core/", "sim/src/", "hip/src/"].iter().any(|folder| source.path.starts_with(folder));
+        let is_check = ["tests/conformance", "verification/", "tests/corpus", "tests/zero_cost"];
+        if is_code {
+            code.extend(names);
+        } else if is_check.iter().any(|folder| source.path.starts_with(folder)) {
+            checks.extend(names);
+        }
+    }
+    let mut complaints = Vec::new();
+    for name in defined() {
+        if !code.contains(&name) {
+            complaints.push(format!("{name} is defined, and cited by no code"));
+        }
+        if !checks.contains(&name) {
+            complaints.push(format!("{name} is defined, and cited by no test and no model"));
+        }
+    }
+    report(&complaints);
+}
+
+#[test]
+fn orderings_name_defined_edges() {
+    let (defined, mut complaints) = (defined(), Vec::new());
+    for source in sources(&["rs"]).iter().filter(|source| source.path.starts_with("core/src")) {
+        for (number, line) in source.text.lines().enumerate().filter(|(_, line)| !is_comment(line)) {
+            let Some((_, rest)) = line.split_once("ordering!(\"") else { continue };
+            let edge = rest.split(['.', '"']).next().unwrap_or_default();
+            if !defined.contains(edge) {
+                complaints.push(format!("{}:{}: edge {edge} is not defined", source.path, number + 1));
+            }
+        }
+    }
+    report(&complaints);
+}
+
+#[test]
+fn atomic_accesses_say_why() {
+    let mut complaints = Vec::new();
+    for source in sources(&["rs"]).iter().filter(|source| source.path.starts_with("core/src")) {
+        if source.path.starts_with("core/src/sync") {
+            continue;
+        }
+        let lines: Vec<_> = source.text.lines().collect();
+        for (at, line) in lines.iter().enumerate().filter(|(_, line)| !is_comment(line)) {
+            if line.contains("Ordering::SeqCst") {
+                complaints.push(format!("{}:{}: loom checks SeqCst as AcqRel", source.path, at + 1));
+            }
+            let strong = ["Acquire", "Release", "AcqRel"].iter().any(|word| line.contains(&format!("Ordering::{word}")));
+            if strong && !line.contains("ordering!") {
+                complaints.push(format!("{}:{}: an ordering without `ordering!`", source.path, at + 1));
+            }
+            if line.contains("Ordering::Relaxed") && !explained(&lines, at, "Relaxed") {
+                complaints.push(format!("{}:{}: a Relaxed access without a comment", source.path, at + 1));
+            }
+        }
+    }
+    report(&complaints);
+}
+
+/// Whether a comment with `word` stands on the line, or above it in the same function.
+fn explained(lines: &[&str], at: usize, word: &str) -> bool {
+    let above = lines[..=at].iter().rev().take(40);
+    let mut above = above.take_while(|line| !line.trim_start().starts_with("impl "));
+    above.any(|line| line.split_once("//").is_some_and(|(_, comment)| comment.contains(word)))
+}
+
+#[test]
+fn unsafe_blocks_are_argued() {
+    let mut complaints = Vec::new();
+    for source in sources(&["rs"]) {
+        if source.path.starts_with("tests/tidy") {
+            continue;
+        }
+        let lines: Vec<_> = source.text.lines().collect();
+        for (at, line) in lines.iter().enumerate().filter(|(_, line)| !is_comment(line)) {
+            let code = line.split("//").next().unwrap_or_default();
+            if !(code.contains("unsafe {") || code.contains("unsafe impl")) {
+                continue;
+            }
+            let above = lines[at.saturating_sub(8)..=at].iter();
+            if !above.into_iter().any(|line| line.contains("SAFETY:")) {
+                complaints.push(format!("{}:{}: unsafe without a SAFETY comment", source.path, at + 1));
+            }
+        }
+    }
+    report(&complaints);
+}
+
+#[test]
+fn nothing_is_left_undone() {
+    let mut complaints = Vec::new();
+    for source in sources(&["rs"]).iter().filter(|source| !source.path.starts_with("tests/tidy")) {
+        for (number, line) in source.text.lines().enumerate().filter(|(_, line)| !is_comment(line)) {
+            for word in ["todo!(", "unimplemented!(", "#[ignore", "dbg!("] {
+                if line.contains(word) {
+                    complaints.push(format!("{}:{}: {word}", source.path, number + 1));
+                }
+            }
+        }
+    }
+    report(&complaints);
+}
+
+#[test]
+fn the_project_stands_alone() {
+    let mut complaints = Vec::new();
+    for source in sources(&["rs", "md", "toml", "yml", "sh", "tsv", "c"]) {
+        if source.path.starts_with("tests/tidy") {
+            continue;
+        }
+        for (number, line) in source.text.lines().enumerate() {
+            for word in ["../shared", "/work/", "/root/", "/home/"] {
+                if line.contains(word) {
+                    complaints.push(format!("{}:{}: names {word}", source.path, number + 1));
+                }
+            }
+        }
+    }
+    report(&complaints);
+}
+
+#[test]
+fn lines_fit() {
+    let mut complaints = Vec::new();
+    for source in sources(&["rs"]) {
+        if source.path.contains("compile_") {
+            continue;
+        }
+        for (number, line) in source.text.lines().enumerate() {
+            let width = line.chars().count();
+            if width > LINE_WIDTH && !line.contains("https://") && !line.starts_with("arguments!(") {
+                complaints.push(format!("{}:{}: {width} columns", source.path, number + 1));
+            }
+        }
+    }
+    report(&complaints);
+}
+
+#[test]
+fn functions_are_short() {
+    let mut complaints = Vec::new();
+    let mut used = BTreeSet::new();
+    for source in sources(&["rs"]) {
+        for (name, length) in functions(&source.text) {
+            let key = format!("{} {name}", source.path);
+            match LONG_FUNCTIONS.iter().find(|(known, _)| *known == key) {
+                Some((known, _)) => drop(used.insert(*known)),
+                None if length > FUNCTION_LINES => complaints.push(format!("{key}: {length} lines")),
+                None => {}
+            }
+        }
+    }
+    for (known, _) in LONG_FUNCTIONS.iter().filter(|(known, _)| !used.contains(known)) {
+        complaints.push(format!("{known} is listed as long, and is not there"));
+    }
+    report(&complaints);
+}
+
+/// Functions with their lengths in lines, by indentation: rustfmt closes a function at the column that it opens at.
+fn functions(text: &str) -> BTreeMap<String, usize> {
+    let (mut found, mut open): (_, Vec<(usize, String, usize)>) = (BTreeMap::new(), Vec::new());
+    for (number, line) in text.lines().enumerate() {
+        let indent = line.len() - line.trim_start().len();
+        if line.trim() == "}" {
+            if let Some(index) = open.iter().rposition(|(column, ..)| *column == indent) {
+                let (_, name, start) = open.remove(index);
+                found.insert(name, number + 1 - start);
+            }
+        }
+        let Some((before, after)) = line.split_once("fn ") else { continue };
+        let modifiers = ["pub", "pub(crate)", "pub(super)", "unsafe", "const", "extern", "\"C\"", "async"];
+        let name: String = after.chars().take_while(|letter| letter.is_alphanumeric() || *letter == '_').collect();
+        let ends_here = line.trim_end().ends_with(['}', ';']);
+        if !name.is_empty() && !ends_here && before.split_whitespace().all(|word| modifiers.contains(&word)) {
+            open.push((indent, name, number));
+        }
+    }
+    found
+}

@@ -1,6 +1,7 @@
 //! What the hot paths cost, counted and not timed: allocations and driver calls.
 //!
-//! A binary of its own, since the allocator is the whole program's. It counts for the running thread, outside of driver calls.
+//! A binary of its own, since the allocator is the whole program's. It counts for the running thread, outside of driver
+//! calls.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
