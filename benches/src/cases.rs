@@ -167,9 +167,10 @@ pub fn begin_and_end() -> Case {
 }
 
 fn graph_of(bed: &Bed, buffers: &mut [Floats]) -> Graph<Null> {
-    expect(bed.runtime.capture(|capture| {
-        buffers.iter_mut().try_for_each(|buffer| capture.launch(&bed.write, CONFIG, (buffer,)))
-    }))
+    expect(
+        bed.runtime
+            .capture(|capture| buffers.iter_mut().try_for_each(|buffer| capture.launch(&bed.write, CONFIG, (buffer,)))),
+    )
 }
 
 fn launch_graph(buffers: usize) -> Case {

@@ -19,7 +19,11 @@ fn a_launch_on_the_stream_that_covers_allocates_nothing() {
             launch_sixteen(&bed, &stream, &sixteen);
         }
     });
-    assert_eq!(allocated, Allocations::default(), "neither three buffers and four scalars nor sixteen buffers allocate");
+    assert_eq!(
+        allocated,
+        Allocations::default(),
+        "neither three buffers and four scalars nor sixteen buffers allocate"
+    );
     let seen = allocations(|| drop(std::hint::black_box(vec![0_u8; 100])));
     assert_eq!(seen, Allocations { calls: 1, bytes: 100 }, "the allocator counts what is allocated");
 }

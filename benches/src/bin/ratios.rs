@@ -65,4 +65,3 @@ fn launch_allocations() -> (f64, f64) {
     let allocated = allocations(|| (0..LAUNCHES).for_each(|_| launch_three(&bed, &stream, &mut buffers)));
     (allocated.bytes as f64 / LAUNCHES as f64, allocated.calls as f64 / LAUNCHES as f64)
 }
-
