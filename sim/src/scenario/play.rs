@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tenure::buffer::Region as CoreRegion;
-use tenure::driver::{Argument, Call, Driver, DriverError, HostAccess, HostPointer, LaunchConfig, Priority};
+use tenure::driver::{Argument, Call, Driver, DriverError, HostAccess, HostPointer, LaunchConfig};
 use tenure::pinned::{Scope, ScopedPinned};
 use tenure::queue::{Memory, Submit};
 use tenure::sync::coop;

@@ -199,11 +199,16 @@ fn key(choices: &[u16], limits: Limits) -> String {
 fn play(scenario: &Arc<Scenario>, builder: &Builder, limits: Limits, schedule: Schedule) -> (Played, Schedule) {
     let sim = builder.clone().steps_max(limits.steps).build_with(schedule);
     let keep_trace = builder.keeps_trace();
+    let mut names = String::new();
     let failed = match Stage::new(sim.clone(), scenario) {
         Ok(stage) => {
             // What made the stage is no part of the story.
             sim.shared().world.lock().trace = Trace::new(if keep_trace { ROWS } else { 0 });
-            perform(&sim, stage, scenario, limits)
+            let stage = Arc::new(stage);
+            let failed = perform(&sim, &stage, scenario, limits);
+            let ids = stage.ids.lock();
+            names.extend(ids.iter().map(|(name, id)| format!("{name} is {id}. ")));
+            failed
         }
         Err(message) => Some(Failure { verdict: Verdict::Error, line: None, message }),
     };
@@ -214,15 +219,14 @@ fn play(scenario: &Arc<Scenario>, builder: &Builder, limits: Limits, schedule: S
         _ => Vec::new(),
     };
     let (lanes, perfetto) = match failed.is_some() || keep_trace {
-        true => (sim.lanes(LANES_ROWS), sim.perfetto()),
+        true => (format!("{}\n{}", names.trim_end(), sim.lanes(LANES_ROWS)), sim.perfetto()),
         false => Default::default(),
     };
     let steps = sim.shared().world.lock().steps;
     (Played { failure: failed, choices, steps, lanes, perfetto }, schedule)
 }
 
-fn perform(sim: &Sim, stage: Stage, scenario: &Arc<Scenario>, limits: Limits) -> Option<Failure> {
-    let stage = Arc::new(stage);
+fn perform(sim: &Sim, stage: &Arc<Stage>, scenario: &Arc<Scenario>, limits: Limits) -> Option<Failure> {
     let (inner, main) = (stage.clone(), scenario.clone());
     seat::run(sim.shared(), Seats::Fibers, Box::new(move || lead(&inner, &main, limits)));
     let (stop, panics) = {

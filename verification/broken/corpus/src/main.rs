@@ -3,6 +3,8 @@
 //!
 //! `cargo run --release -p tenure-corpus -- tests/corpus` prints a table: case, kind, profiles, schedules, caught by. It exits with 1 where a
 //! file or a defect did not do what it must. `--schedules N` sets how hard it looks; `--only TEXT` takes the files whose name has it.
+//!
+//! `--break DEFECT` arms that defect instead and prints what each file came to: to see a bug of one's own caught.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,15 +20,17 @@ struct Arguments {
     paths: Vec<PathBuf>,
     schedules: u64,
     only: Option<String>,
+    broken: Option<String>,
 }
 
 fn arguments() -> Option<Arguments> {
-    let mut parsed = Arguments { paths: Vec::new(), schedules: 1_000, only: None };
+    let mut parsed = Arguments { paths: Vec::new(), schedules: 1_000, only: None, broken: None };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         match word.as_str() {
             "--schedules" => parsed.schedules = words.next()?.parse().ok()?,
             "--only" => parsed.only = Some(words.next()?),
+            "--break" => parsed.broken = Some(words.next()?),
             _ => parsed.paths.push(word.into()),
         }
     }
@@ -45,7 +49,7 @@ struct Row {
 
 fn main() -> ExitCode {
     let Some(arguments) = arguments() else {
-        eprintln!("usage: tenure-corpus PATH... [--schedules N] [--only TEXT]");
+        eprintln!("usage: tenure-corpus PATH... [--schedules N] [--only TEXT] [--break DEFECT]");
         return ExitCode::from(2);
     };
     let (mut loaded, unreadable) = load(&arguments.paths);
@@ -55,6 +59,9 @@ fn main() -> ExitCode {
     loaded.retain(|loaded| arguments.only.as_ref().is_none_or(|only| loaded.file.contains(only)));
     let mut options = Options::default();
     options.schedules = arguments.schedules;
+    if let Some(defect) = &arguments.broken {
+        return show_broken(&loaded, defect, &options);
+    }
     let (mut table, mut wrong, mut kinds) = (String::new(), Vec::new(), BTreeMap::new());
     for loaded in &loaded {
         let row = check(loaded, &options);
@@ -71,6 +78,24 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     }
     ExitCode::from(u8::from(!wrong.is_empty() || loaded.is_empty()))
+}
+
+/// Every file with one defect armed; a file that fails is what was asked for.
+fn show_broken(loaded: &[Loaded], defect: &str, options: &Options) -> ExitCode {
+    arm(defect);
+    let results: Vec<_> = loaded.iter().map(|loaded| run_one(loaded, first_profile(loaded), options)).collect();
+    results.iter().for_each(|result| print!("{}", result.to_text()));
+    ExitCode::from(u8::from(results.iter().all(|result| result.outcome == Verdict::Ok)))
+}
+
+/// The name lives as long as the process; there are as many as defects in files.
+fn arm(defect: &str) {
+    tenure::mutant::arm(Some(Box::leak(defect.to_owned().into_boxed_str())));
+}
+
+fn first_profile(loaded: &Loaded) -> &'static str {
+    let mut names = Profile::NAMES.iter().copied();
+    names.find(|name| loaded.scenario.profiles.contains(name)).unwrap_or("cuda-13")
 }
 
 fn check(loaded: &Loaded, options: &Options) -> Row {
@@ -96,10 +121,8 @@ fn check(loaded: &Loaded, options: &Options) -> Row {
 
 /// Runs the file with a defect armed, on the profile that it names or the first where the file makes sense.
 fn caught(loaded: &Loaded, defect: &Defect, options: &Options) -> Result<String, String> {
-    let first = || Profile::NAMES.iter().copied().find(|name| loaded.scenario.profiles.contains(name));
-    let profile = defect.profile.as_deref().or_else(first).unwrap_or("cuda-13");
-    // A name of the whole process, kept for its life: there are as many as defects in files.
-    tenure::mutant::arm(Some(Box::leak(defect.name.clone().into_boxed_str())));
+    let profile = defect.profile.as_deref().unwrap_or_else(|| first_profile(loaded));
+    arm(&defect.name);
     let result = run_one(loaded, profile, options);
     tenure::mutant::arm(None);
     let contract = result.contract.as_deref().unwrap_or("nothing");
