@@ -14,8 +14,11 @@ use crate::null::Null;
 /// Does its operation so often.
 pub type Case = Box<dyn FnMut(u64)>;
 
-/// Names and makers of all cases, by the bench that they belong to.
-pub const ALL: &[(&str, &[(&str, fn() -> Case)])] = &[
+/// The name of a case, and what makes it.
+pub type Named = (&'static str, fn() -> Case);
+
+/// All cases, by the bench that they belong to.
+pub const ALL: &[(&str, &[Named])] = &[
     ("launch_path", &[("no_arguments", no_arguments), ("three_and_four", three_and_four), ("sixteen", sixteen)]),
     ("ownership", &[("shared_readers", shared_readers), ("hand_over", hand_over)]),
     ("stream", &[("lease_and_return", lease_and_return)]),

@@ -6,18 +6,23 @@
 
 use std::time::Instant;
 
-/// Something that can do its operation `n` times.
-type Entrant<'a> = Box<dyn FnMut(u64) + 'a>;
+/// Something that can do its operation `n` times, and what follows that is not measured.
+struct Entrant<'a> {
+    name: &'static str,
+    batch: u64,
+    body: Box<dyn FnMut(u64) + 'a>,
+    settle: Box<dyn FnMut() + 'a>,
+}
 
 /// What is compared.
 #[derive(Default)]
 pub struct Contest<'a> {
-    entrants: Vec<(&'static str, u64, Entrant<'a>)>,
+    entrants: Vec<Entrant<'a>>,
 }
 
 impl std::fmt::Debug for Contest<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.entrants.iter().map(|(name, ..)| name)).finish()
+        f.debug_list().entries(self.entrants.iter().map(|entrant| entrant.name)).finish()
     }
 }
 
@@ -35,20 +40,33 @@ impl<'a> Contest<'a> {
 
     /// Adds one that does its operation `batch` times a round.
     #[must_use]
-    pub fn entrant(mut self, name: &'static str, batch: u64, body: impl FnMut(u64) + 'a) -> Self {
-        self.entrants.push((name, batch, Box::new(body)));
+    pub fn entrant(self, name: &'static str, batch: u64, body: impl FnMut(u64) + 'a) -> Self {
+        self.settled(name, batch, body, || {})
+    }
+
+    /// As `entrant`; after each batch, `settle` runs unmeasured.
+    #[must_use]
+    pub fn settled(
+        mut self,
+        name: &'static str,
+        batch: u64,
+        body: impl FnMut(u64) + 'a,
+        settle: impl FnMut() + 'a,
+    ) -> Self {
+        self.entrants.push(Entrant { name, batch, body: Box::new(body), settle: Box::new(settle) });
         self
     }
 
     /// Runs `rounds` rounds, after one that does not count.
     pub fn run(mut self, rounds: usize) -> Outcome {
-        let mut outcome =
-            Outcome { rounds: self.entrants.iter().map(|(name, ..)| (*name, Vec::with_capacity(rounds))).collect() };
+        let rows = self.entrants.iter().map(|entrant| (entrant.name, Vec::with_capacity(rounds)));
+        let mut outcome = Outcome { rounds: rows.collect() };
         for round in 0..=rounds {
-            for ((_, batch, body), (_, times)) in self.entrants.iter_mut().zip(&mut outcome.rounds) {
+            for (entrant, (_, times)) in self.entrants.iter_mut().zip(&mut outcome.rounds) {
                 let start = Instant::now();
-                body(*batch);
-                let time = start.elapsed().as_nanos() as f64 / *batch as f64;
+                (entrant.body)(entrant.batch);
+                let time = start.elapsed().as_nanos() as f64 / entrant.batch as f64;
+                (entrant.settle)();
                 if round > 0 {
                     times.push(time);
                 }
@@ -72,6 +90,11 @@ impl Outcome {
     pub fn of(&self, name: &str) -> &[f64] {
         let found = self.rounds.iter().find(|(entrant, _)| *entrant == name);
         &found.unwrap_or_else(|| panic!("no entrant is called {name}")).1
+    }
+
+    /// The ratio of two entrants: the median over the rounds.
+    pub fn over(&self, name: &str, base: &str) -> f64 {
+        median(self.of(name).iter().zip(self.of(base)).map(|(whole, base)| whole / base).collect())
     }
 
     /// The median of one entrant, in nanoseconds.
