@@ -61,26 +61,30 @@ pub struct SimBench {
 impl SimBench {
     /// A device of this profile under this drive, with the suite's kernels.
     pub fn new(profile: Profile, drive: Drive, seed: u64) -> Self {
-        let builder = Sim::builder().profile(profile).drive(drive).seed(seed);
-        Self { sim: Arc::new(with_kernels(builder).build()), allowed: Mutex::default() }
+        Self::over(Sim::builder().profile(profile).drive(drive).seed(seed).build())
+    }
+
+    /// A device that somebody else made and drives.
+    pub fn over(sim: Sim) -> Self {
+        add_kernels(&sim);
+        Self { sim: Arc::new(sim), allowed: Mutex::default() }
     }
 }
 
-/// The suite's kernels as closures.
-pub fn with_kernels(builder: tenure_sim::driver::Builder) -> tenure_sim::driver::Builder {
-    builder
-        .kernel("bump", |mut x: Write<'_, u32>, by: u32, n: u32| {
-            x.iter_mut().take(n as usize).for_each(|x| *x = x.wrapping_add(by));
-        })
-        .kernel("sum", |x: Read<'_, u32>, mut y: Write<'_, u32>, n: u32| {
-            y.iter_mut().zip(x.iter()).take(n as usize).for_each(|(y, x)| *y = y.wrapping_add(*x));
-        })
-        .kernel("blend", |a: Read<'_, f32>, b: Read<'_, f32>, y: Write<'_, f32>, p: f32, q: f32, n: u32, add: u32| {
-            let mut y = y;
-            for i in 0..n as usize {
-                y[i] = p * a[i] + q * b[i] + if add == 0 { 0.0 } else { y[i] };
-            }
-        })
+/// Adds the suite's kernels as closures.
+fn add_kernels(sim: &Sim) {
+    sim.kernel("bump", |mut x: Write<'_, u32>, by: u32, n: u32| {
+        x.iter_mut().take(n as usize).for_each(|x| *x = x.wrapping_add(by));
+    });
+    sim.kernel("sum", |x: Read<'_, u32>, mut y: Write<'_, u32>, n: u32| {
+        y.iter_mut().zip(x.iter()).take(n as usize).for_each(|(y, x)| *y = y.wrapping_add(*x));
+    });
+    sim.kernel("blend", |a: Read<'_, f32>, b: Read<'_, f32>, y: Write<'_, f32>, p: f32, q: f32, n: u32, add: u32| {
+        let mut y = y;
+        for i in 0..n as usize {
+            y[i] = p * a[i] + q * b[i] + if add == 0 { 0.0 } else { y[i] };
+        }
+    });
 }
 
 impl Bench for SimBench {

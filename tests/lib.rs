@@ -19,3 +19,11 @@ pub mod faulty;
 pub mod rig;
 pub mod storm;
 pub mod tap;
+
+/// Arms the planted defect that `TENURE_MUTANT` names, in builds with `--cfg mc_broken`: what looks on must then fail.
+pub fn arm_mutant() {
+    #[cfg(mc_broken)]
+    if let Ok(name) = std::env::var("TENURE_MUTANT") {
+        tenure::mutant::arm(Some(String::leak(name)));
+    }
+}

@@ -8,8 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Functions longer than [`FUNCTION_LINES`], each with the reason.
-const LONG_FUNCTIONS: &[(&str, &str)] =
-    &[("sim/tests/engine_random.rs call", "one arm for each kind of random call")];
+const LONG_FUNCTIONS: &[(&str, &str)] = &[("sim/tests/engine_random.rs call", "one arm for each kind of random call")];
 const FUNCTION_LINES: usize = 70;
 const LINE_WIDTH: usize = 120;
 /// Lines of the contract with their numbers: the last number of each letter.
@@ -168,7 +167,8 @@ fn atomic_accesses_say_why() {
             if line.contains("Ordering::SeqCst") {
                 complaints.push(format!("{}:{}: loom checks SeqCst as AcqRel", source.path, at + 1));
             }
-            let strong = ["Acquire", "Release", "AcqRel"].iter().any(|word| line.contains(&format!("Ordering::{word}")));
+            let strong =
+                ["Acquire", "Release", "AcqRel"].iter().any(|word| line.contains(&format!("Ordering::{word}")));
             if strong && !line.contains("ordering!") {
                 complaints.push(format!("{}:{}: an ordering without `ordering!`", source.path, at + 1));
             }

@@ -8,7 +8,6 @@ use std::thread;
 use tenure::driver::{Call, CaptureMode, Driver, ErrorKind, HostFunction, Priority, Progress, Timing};
 use tenure::{Access, Config, Error, Misuse, Queue, Readable, ReclaimMode};
 
-
 use super::{eventually, list_cases, word};
 use crate::bench::Bench;
 use crate::faulty::{INJECTED, OnPurpose};
