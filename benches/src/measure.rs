@@ -4,9 +4,12 @@ use std::hint::black_box;
 use std::ptr::NonNull;
 use std::sync::Barrier;
 use std::sync::atomic::AtomicU64;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use tenure::{Pinned, Queue, Stream};
+use tenure::driver::{Argument, Driver, Image, Priority};
+use tenure::{Config, Kernel, Pinned, Queue, ReclaimMode, Runtime, Stream, Write};
+use tenure_sim::driver::Sim;
+use tenure_sim::kernel as sim;
 
 use crate::bed::{Bed, CONFIG, Floats, expect, launch_sixteen, launch_three, pointer, raw_sixteen, raw_three};
 use crate::contest::{Contest, Outcome, median};
@@ -128,6 +131,58 @@ fn used(bed: &Bed, stream: &Stream<Null>) -> Floats {
     let mut buffer = expect(stream.alloc(16));
     expect(stream.launch(&bed.write, CONFIG, (&mut buffer,)));
     buffer
+}
+
+/// Submissions a second that the simulator takes, runs and checks: two streams of kernels, and a wait for every fifty.
+pub fn simulated_operations() -> f64 {
+    const LAUNCHES: u64 = 5_000;
+    let sim = Sim::builder().kernel("bump", |mut x: sim::Write<'_, u32>| x.iter_mut().for_each(|x| *x += 1)).build();
+    let module = expect(sim.module_load(Image::Source("")));
+    let bump = expect(sim.function(&module, "bump"));
+    let streams = [0, 1].map(|_| expect(sim.stream_create(Priority::Normal)));
+    let memory = [0, 1].map(|_| expect(sim.malloc(64)));
+    let nanoseconds = time(LAUNCHES, || {
+        for turn in 0..LAUNCHES {
+            let side = (turn % 2) as usize;
+            let argument = Argument::Pointer { address: memory[side], bytes: 64 };
+            // SAFETY: the kernel takes one pointer, each stream has memory of its own, and none is freed.
+            expect(unsafe { sim.launch(&streams[side], &bump, &CONFIG, &[argument]) });
+            if turn % 50 == 49 {
+                streams.iter().for_each(|stream| expect(sim.stream_synchronize(stream)));
+            }
+        }
+    });
+    1e9 / nanoseconds
+}
+
+/// Whole schedules a second: a runtime over a fresh simulator and seed, one buffer written by two streams, read, and all given back.
+///
+/// # Panics
+/// When a schedule is not clean.
+pub fn simulated_schedules() -> f64 {
+    const SCHEDULES: u64 = 200;
+    let nanoseconds = time(SCHEDULES, || (0..SCHEDULES).for_each(schedule));
+    1e9 / nanoseconds
+}
+
+fn schedule(seed: u64) {
+    let sim = Sim::builder()
+        .seed(seed)
+        .kernel("bump", |mut x: sim::Write<'_, u32>| x.iter_mut().for_each(|x| *x += 1))
+        .build();
+    let runtime = expect(Runtime::with(sim, Config::default().reclaim(ReclaimMode::Manual)));
+    let module = expect(runtime.module(Image::Source("")));
+    // SAFETY: the kernel has this signature and stays inside its argument.
+    let bump: Kernel<(Write<u32>,), Sim> = expect(unsafe { module.kernel("bump") });
+    let streams = [expect(runtime.stream()), expect(runtime.stream())];
+    let mut buffer = expect(streams[0].upload(&[0_u32; 16]));
+    for turn in 0..10 {
+        expect(streams[turn % 2].launch(&bump, CONFIG, (&mut buffer,)));
+    }
+    assert_eq!(expect(streams[0].read(&buffer)), [10; 16], "ten launches on two streams came one after the other");
+    drop((buffer, bump, module, streams));
+    let report = runtime.shutdown(Duration::from_secs(1));
+    assert!(report.is_clean(), "seed {seed}: {report:?}");
 }
 
 fn time(times: u64, body: impl FnOnce()) -> f64 {

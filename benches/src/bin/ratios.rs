@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tenure_benches::bed::{Bed, launch_three};
 use tenure_benches::contest::Outcome;
 use tenure_benches::counting::{Counting, allocations};
-use tenure_benches::measure::{launch_path, memory, threads};
+use tenure_benches::measure::{launch_path, memory, simulated_operations, simulated_schedules, threads};
 use tenure_benches::null::Null;
 
 #[global_allocator]
@@ -29,8 +29,8 @@ fn main() {
         "threads2_over_1": round(threads),
         "drop_over_push": round(memory.median("drop busy") / memory.median("push")),
         "rewrap_over_lookup": round(memory.median("wrap live") / memory.median("look up")),
-        "sim_ops_per_s": Value::Null,
-        "schedules_per_s": Value::Null,
+        "sim_ops_per_s": simulated_operations().round(),
+        "schedules_per_s": simulated_schedules().round(),
         "beside": {
             "locked_in_place_over_ours": round(path.net("locked in place", "raw three") / ours),
             "unlocked_over_ours": round(path.net("unlocked", "raw three") / ours),
