@@ -9,6 +9,7 @@ use std::ops::{Bound, RangeBounds};
 use crate::driver::{Argument, DeviceAddress, Driver};
 use crate::error::{Misuse, Result};
 use crate::id::ResourceId;
+use crate::mutant;
 use crate::ownership::{Access, Record};
 use crate::pinned::PinLease;
 use crate::reclaim::{Resource, Retired};
@@ -28,8 +29,14 @@ pub struct Allocation<D: Driver> {
 impl<D: Driver> Drop for Allocation<D> {
     fn drop(&mut self) {
         // O6: exclusive, since this was the last holder: everything submitted is in the record.
+        if mutant!("o6_drop_forgets") {
+            return;
+        }
         let points = self.record.into_points();
         self.anchor.reclaim.retire(Retired { resource: Resource::Memory(self.address, self.bytes), points });
+        if mutant!("r1_drop_works") {
+            self.anchor.reclaim.turn(&self.anchor.context, &self.anchor.pins, crate::reclaim::Ask::Query);
+        }
     }
 }
 

@@ -187,7 +187,7 @@ impl<D: Driver> Runtime<D> {
     fn end(&self, session: &Session<D>, origin: &Arc<StreamState<D>>, wanted: bool) -> Result<Graph<D>> {
         let context = &self.anchor.context;
         // Wanted or not: some drivers go on capturing after an end that finds a fork open.
-        let joined = session.join_all(origin);
+        let joined = if mutant!("c7_no_join") { Ok(()) } else { session.join_all(origin) };
         if mutant!("c6_end_early") {
             self.uncount();
         }
@@ -196,7 +196,7 @@ impl<D: Driver> Runtime<D> {
         if !mutant!("c6_end_early") {
             self.uncount();
         }
-        let listed = std::mem::take(&mut *session.listed.lock());
+        let mut listed = std::mem::take(&mut *session.listed.lock());
         let states = listed.forks.iter().map(|fork| fork.state.clone()).chain([origin.clone()]);
         match (joined, ended) {
             (Ok(()), Ok(raw)) if wanted => {
@@ -204,7 +204,14 @@ impl<D: Driver> Runtime<D> {
                 Ok(Graph { raw: Some(raw), holdings: listed.into_holdings(), anchor: self.anchor.clone() })
             }
             (joined, ended) => {
-                states.for_each(|state| destroy(context, &state));
+                if mutant!("c7_recycle_failed") {
+                    self.anchor.captures.put(states);
+                } else {
+                    states.for_each(|state| destroy(context, &state));
+                }
+                if mutant!("c3_failed_capture_keeps") {
+                    std::mem::forget(std::mem::take(&mut listed.uses));
+                }
                 let ended = ended.and_then(|raw| context.check(Call::GraphDestroy, context.driver.graph_destroy(raw)));
                 // The cause before its consequences. Where all went well here, the caller has the body's own error.
                 let error = joined.and(ended).err().unwrap_or(Error::Closed);
@@ -273,7 +280,7 @@ impl<D: Driver> Session<D> {
             if !backing.is_of(&self.anchor) {
                 return Err(Misuse::ForeignRuntime.into());
             }
-            if matches!(backing, Backing::Pin(lease) if lease.scoped) {
+            if matches!(backing, Backing::Pin(lease) if lease.scoped) && !mutant!("c4_scoped_recorded") {
                 return Err(Misuse::ScopedInCapture.into());
             }
             let Some(id) = backing.id() else { continue };
@@ -470,7 +477,7 @@ impl<D: Driver> Executable<D> {
         if !Arc::ptr_eq(&self.anchor, stream.anchor()) {
             return Err(Misuse::ForeignRuntime.into());
         }
-        let held = self.holdings.uses.iter();
+        let held = self.holdings.uses.iter().filter(|_| !mutant!("c5_graph_unordered"));
         let uses = held.filter_map(|(backing, access)| Some(Use::new(backing.record()?, *access)));
         let mut uses: SmallVec<[Use<'_, D>; 32]> = uses.chain([Use::new(&self.record, Access::Write)]).collect();
         submit(&self.anchor.context, stream.state(), &mut uses, Call::GraphLaunch, |driver, raw| {

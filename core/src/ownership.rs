@@ -238,6 +238,9 @@ fn unless_planted_window<'a, D: Driver>(
 ) -> MutexGuard<'a, Gate> {
     if mutant!("o4_no_gate") {
         drop(gate);
+        if cfg!(mc_broken) {
+            crate::sync::thread::pause();
+        }
         return stream.gate();
     }
     gate
@@ -605,7 +608,7 @@ impl<D: Driver> Record<D> {
             points.push(Point { number: numbers[0].max(numbers[1]), stream: owner });
         }
         for (slot, reader) in slots.iter().zip(&mut inner.slots) {
-            if let Some(stream) = reader.take() {
+            if let Some(stream) = reader.take().filter(|_| !mutant!("o9_free_one_reader")) {
                 points.push(Point { stream, number: slot.read.load(Ordering::Relaxed) });
             }
         }

@@ -10,6 +10,7 @@ use crate::future::{Completion, Download};
 use crate::hold::{Place, within};
 use crate::id::{ResourceId, StreamId};
 use crate::kernel::{Arguments, Kernel};
+use crate::mutant;
 use crate::ownership::{Access, Point, Points, Record, Records, Use, submit, submit_covered, submit_moving};
 use crate::reclaim::{Ask, Resource, Retired};
 use crate::runtime::{Anchor, Element};
@@ -244,7 +245,7 @@ pub trait Queue<D: Driver>: Submit<D> {
     /// See the trait; `Misuse::SizeOverflow`; out of memory, after what is retired was released.
     fn alloc<T: Element>(&self, len: usize) -> Result<Buffer<T, D>> {
         let bytes = len.checked_mul(size_of::<T>()).ok_or(Misuse::SizeOverflow)? as u64;
-        if bytes == 0 {
+        if bytes == 0 && !mutant!("o8_empty_allocates") {
             return Ok(Buffer::new(Backing::Empty, len));
         }
         self.anchor().check_open()?;
@@ -265,6 +266,9 @@ pub trait Queue<D: Driver>: Submit<D> {
 }
 
 impl<D: Driver, Q: Submit<D>> Queue<D> for Q {}
+
+/// How many moments of 50 microseconds an allocation that is short of memory gives to whoever is on turn.
+const MOMENTS_MAX: u32 = 200;
 
 fn same_length<T>(expected: u64, actual: u64) -> Result<()> {
     let elements = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX) / size_of::<T>().max(1);
@@ -304,6 +308,9 @@ impl<D: Driver> Drop for Lease<D> {
 
 impl<D: Driver> Clone for Stream<D> {
     fn clone(&self) -> Self {
+        if mutant!("s1_clone_is_a_lease") {
+            return Self::new(self.lease.anchor.clone(), self.lease.state.clone());
+        }
         Self { lease: self.lease.clone() }
     }
 }
@@ -506,9 +513,25 @@ impl<D: Driver> Stream<D> {
     /// still holds up.
     fn allocate(&self, bytes: u64) -> Result<Allocation<D>> {
         let anchor = &self.lease.anchor;
-        let release = || anchor.reclaim.turn(&anchor.context, &anchor.pins, Ask::Query);
+        let release = || {
+            // Memory may be in the hands of whoever is on turn: worth a moment, but no more, since a turn may wait for the device (R3).
+            let mut moments = 0;
+            while anchor.reclaim.is_on_turn() && moments < MOMENTS_MAX {
+                crate::sync::thread::pause();
+                moments += 1;
+            }
+            anchor.reclaim.turn(&anchor.context, &anchor.pins, Ask::Query)
+        };
         let is_short = |answer: &Result<_>| matches!(answer, Err(Error::Driver(failure)) if failure.kind == ErrorKind::OutOfMemory);
+        if mutant!("r3_alloc_waits") {
+            for stream in anchor.pool.streams() {
+                drop(stream.wait(&anchor.context, stream.timeline.horizon().number()));
+            }
+        }
         let mut answer = self.try_allocate(bytes);
+        if mutant!("p7_no_reclaim") {
+            return answer;
+        }
         if is_short(&answer) {
             release();
             answer = self.try_allocate(bytes);

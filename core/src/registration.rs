@@ -176,6 +176,9 @@ impl<D: Driver> Pins<D> {
                 // Whoever makes the call holds the lock; when it is ours the call is over.
                 Meeting::InFlight => {
                     drop(self.calls.lock());
+                    if mutant!("p6_register_unlocked") || mutant!("p6_release_unlocked") {
+                        crate::sync::thread::pause();
+                    }
                     Ok(())
                 }
                 Meeting::Pending(base) => self.release_pending(context, base),
@@ -258,8 +261,10 @@ impl<D: Driver> Pins<D> {
         pin
     }
 
-    /// Takes memory that the driver allocated page-locked into the table.
+    /// Takes memory that the driver allocated page-locked into the table. The driver may hand out an address that it was just given
+    /// back while whoever gave it has not yet noted so: `calls` is held from there to the note (P12).
     pub fn adopt_allocated(&self, range: HostRange, device: DeviceAddress) -> Arc<Pin<D>> {
+        let _calls = (!mutant!("p12_adopt_beside_release")).then(|| self.calls.lock());
         self.table.lock().entries.begin(range.base.address(), range.bytes, None);
         let pin = Pin { id: ResourceId::fresh(), range, device, record: Record::new(), origin: Origin::Allocated };
         self.admit(pin, None)
@@ -293,8 +298,8 @@ impl<D: Driver> Pins<D> {
             return Some(Ok(None));
         }
         let answer = match pin.origin {
-            Origin::Borrowed => Some(Ok(())),
-            Origin::Registered => self.unregister_now(context, pin.range.base),
+            Origin::Borrowed if !mutant!("p10_unregister_borrowed") => Some(Ok(())),
+            Origin::Registered | Origin::Borrowed => self.unregister_now(context, pin.range.base),
             Origin::Allocated => context.guarded_now(Call::HostFree, |driver| {
                 // SAFETY: P3, P5. Allocated by `host_alloc`, freed once (the epoch), all work complete, no wraps left.
                 unsafe { driver.host_free(pin.range.base) }

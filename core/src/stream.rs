@@ -159,7 +159,7 @@ impl<D: Driver> StreamState<D> {
     /// # Errors
     /// `Lost` when the device is gone; `StreamBroken` when the stream was given up; the driver's own.
     pub fn wait(&self, context: &Context<D>, number: u64) -> Result<()> {
-        if self.timeline.is_complete(number) {
+        if self.timeline.is_complete(number) || mutant!("o3_wait_nothing") {
             return Ok(());
         }
         context.check_alive()?;
@@ -333,7 +333,9 @@ impl<D: Driver> Pool<D> {
                 Ok(state)
             }
             Err(error) => {
-                self.shelf.lock().unreserve();
+                if !mutant!("s5_failed_counts") {
+                    self.shelf.lock().unreserve();
+                }
                 Err(error)
             }
         }
@@ -342,7 +344,7 @@ impl<D: Driver> Pool<D> {
     /// Takes a stream back whose lease has ended. Makes no driver call (R1).
     pub fn give(&self, state: Arc<StreamState<D>>) {
         let Kind::Pooled(priority) = state.kind else { return };
-        let broken = state.broken().is_some();
+        let broken = mutant!("s5_never_back") || state.broken().is_some() && !mutant!("s7_recycle_broken");
         let mut shelf = self.shelf.lock();
         match broken {
             true => shelf.quarantine_leased(state),

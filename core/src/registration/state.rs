@@ -33,7 +33,7 @@ pub enum Status {
 }
 
 /// One range.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Entry<P> {
     /// Its length.
     pub bytes: usize,
@@ -76,7 +76,7 @@ pub enum Meeting {
 }
 
 /// The ranges by base.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Table<P> {
     ranges: BTreeMap<usize, Entry<P>>,
     /// Moments at which a count fell to zero, in this table: no two are the same.
@@ -140,7 +140,7 @@ impl<P> Table<P> {
     /// One more count on a live or pending range.
     pub fn share(&mut self, base: usize) -> Option<&P> {
         let entry = self.ranges.get_mut(&base)?;
-        entry.count += 1;
+        entry.count += if mutant!("p5_share_uncounted") { 0 } else { 1 };
         entry.status = Status::Live;
         entry.payload.as_ref()
     }
@@ -188,6 +188,9 @@ impl<P> Table<P> {
 
     /// The driver failed to unregister it: range and payload stay (P9).
     pub fn quarantine(&mut self, base: usize) {
+        if mutant!("p9_failed_unregister_forgets") {
+            self.ranges.remove(&base);
+        }
         if let Some(entry) = self.ranges.get_mut(&base) {
             entry.status = Status::Quarantined;
         }
@@ -231,6 +234,8 @@ impl<P> Entry<P> {
             Status::Live | Status::Pending if contains => Meeting::Inside(base),
             Status::Pending if mutant!("p2_reuse_short") => Meeting::Inside(base),
             Status::Pending => Meeting::Pending(base),
+            Status::Live if contained && mutant!("p2_larger_accepted") => Meeting::Inside(base),
+            Status::Live if mutant!("p8_overlap_shares") => Meeting::Inside(base),
             Status::Live if contained => Meeting::Larger { registered: self.bytes },
             Status::Live => Meeting::Overlap,
         }
