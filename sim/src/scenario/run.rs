@@ -180,7 +180,14 @@ fn smallest(scenario: &Arc<Scenario>, builder: &Builder, limits: Limits, played:
         let (again, _) = play(scenario, builder, limits, schedule);
         again.failure.as_ref().is_some_and(|again| again.is_like(failure)).then_some(again.choices)
     });
-    (traced(scenario, builder, limits, &choices), key(&choices, limits))
+    let mut again = traced(scenario, builder, limits, &choices);
+    if again.failure.is_none() {
+        // What was seen counts, also where it hangs on more than the schedule.
+        let message =
+            format!("{} (not seen again: it hangs on the addresses that the system hands out)", failure.message);
+        again.failure = Some(Failure { message, ..failure.clone() });
+    }
+    (again, key(&choices, limits))
 }
 
 fn traced(scenario: &Arc<Scenario>, builder: &Builder, limits: Limits, choices: &[u16]) -> Played {
