@@ -42,6 +42,7 @@ list_cases!("capture": raw [
     c1_a_capture_survives_everything_beside_it,
     c1_a_foreign_capture_survives_everything_beside_it,
     c1_the_guard_puts_off_and_then_lets_go,
+    c1_an_event_is_not_asked_where_that_would_break,
     c2_a_drop_in_the_body_is_not_recorded,
     c3_what_a_capture_put_off_is_released_once,
     c4_a_graph_keeps_what_it_uses,
@@ -512,6 +513,29 @@ fn c1_the_guard_puts_off_and_then_lets_go<B: Bench>(bench: &B) {
         rig.tap.log.count(Call::FreeAsync) + rig.tap.log.count(Call::Free) == 1
     });
     drop(stream);
+    rig.close();
+}
+
+fn c1_an_event_is_not_asked_where_that_would_break<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let brake = Brake::new(bench);
+    brake.hold(&stream);
+    let event = stream.record().expect("an event");
+    let driver = bench.driver();
+    let theirs = driver.stream_create(Priority::Normal).expect("a stream");
+    let guard = rig.runtime.capture_guard();
+    driver.capture_begin(&theirs, CaptureMode::Global).expect("a capture begins");
+    assert_eq!(event.is_complete(), Ok(false), "C1: held, or not to be asked now");
+    let ended = word(driver.capture_end(&theirs));
+    drop(guard);
+    assert_eq!(ended, None, "C1: the question broke no capture");
+    brake.release();
+    event.synchronize().expect("a wait");
+    // SAFETY: S6. Made above, known to nobody else.
+    unsafe { driver.stream_destroy(&theirs) }.expect("a stream goes");
+    drop((event, stream));
+    bench.allow(&["R5"]);
     rig.close();
 }
 

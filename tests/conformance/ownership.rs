@@ -51,10 +51,13 @@ fn o1_a_write_elsewhere_comes_after_the_read<B: Bench>(bench: &B) {
     let rig = Rig::new(bench);
     let (a, b) = (rig.stream(), rig.stream());
     let (mut x, mut y) = (rig.four(&a, 1), rig.four(&a, 10));
+    // The write is done, so that nothing but the read is left to wait for.
+    a.synchronize().expect("a wait");
     let brake = Brake::new(bench);
     brake.hold(&a);
     rig.sum(&a, &x, &mut y).expect("a read is launched");
     rig.bump(&b, &mut x, 5).expect("a write is launched");
+    assert!(!b.is_idle().expect("a question"), "O9: the write waits for the held read");
     brake.release();
     assert_eq!(a.read(&y).expect("a read"), [11; 4], "O1: the read came before the write");
     assert_eq!(b.read(&x).expect("a read"), [6; 4], "O1: and the write came");

@@ -303,6 +303,11 @@ fn s5_a_failed_creation_changes_nothing<B: Bench>(bench: &B) {
 fn s5_the_cap_is_an_error<B: Bench>(bench: &B) {
     let rig = Rig::with(bench, Config::default().reclaim(ReclaimMode::Manual).streams_max(2));
     let (first, second) = (rig.stream(), rig.stream());
+    drop(second);
+    rig.runtime.trim();
+    rig.tap.rules.fail(Call::StreamCreate, 1, ErrorKind::OutOfMemory);
+    assert!(rig.runtime.stream().is_err(), "the driver makes no stream");
+    let second = rig.runtime.stream().expect("S5: the failed one does not count against the cap");
     assert_eq!(rig.runtime.stream().expect_err("all are leased"), Error::StreamLimit { cap: 2 }, "S5: the cap");
     drop(first);
     drop(rig.runtime.stream().expect("one is idle again"));
