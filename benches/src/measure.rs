@@ -155,7 +155,8 @@ pub fn simulated_operations() -> f64 {
     1e9 / nanoseconds
 }
 
-/// Whole schedules a second: a runtime over a fresh simulator and seed, one buffer written by two streams, read, and all given back.
+/// Whole schedules a second: a runtime over a fresh simulator and seed, one buffer written by two streams, read, and
+/// all given back.
 ///
 /// # Panics
 /// When a schedule is not clean.

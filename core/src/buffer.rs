@@ -1,7 +1,8 @@
 //! Device memory with a type: [`Buffer`], and views of parts of one.
 //!
-//! The borrow checker keeps safe programs from racing at the source: a launch takes `&mut` to write and `&` to read. What it
-//! cannot see (views on two threads, second wraps, graphs) meets in the allocation's one [`Record`], which serves all alike.
+//! The borrow checker keeps safe programs from racing at the source: a launch takes `&mut` to write and `&` to read.
+//! What it cannot see (views on two threads, second wraps, graphs) meets in the allocation's one [`Record`], which
+//! serves all alike.
 
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
@@ -201,8 +202,8 @@ impl<T: Element, D: Driver> Buffer<T, D> {
         ViewMut::part(&self.backing, self.len, &range)
     }
 
-    /// Two parts that lie side by side and can be written by two threads. The core orders uses of one allocation, so work on the
-    /// two is ordered all the same.
+    /// Two parts that lie side by side and can be written by two threads. The core orders uses of one allocation, so
+    /// work on the two is ordered all the same.
     ///
     /// # Errors
     /// `LengthMismatch` when `middle` is past the end.

@@ -1,7 +1,7 @@
 //! Captures and graphs (C1 to C10).
 //!
-//! [`Runtime::capture`] records on a stream made for nothing else, in relaxed mode. Pooled streams never capture, so no release
-//! can aim at a capturing stream, and no edge can pull a normal stream into a capture.
+//! [`Runtime::capture`] records on a stream made for nothing else, in relaxed mode. Pooled streams never capture, so no
+//! release can aim at a capturing stream, and no edge can pull a normal stream into a capture.
 //!
 //! | state of a capture | meaning | changes by | keeps |
 //! |---|---|---|---|
@@ -11,18 +11,19 @@
 //! | uncounted | deferred releases run | `CaptureGate::end` after the driver's end | C3 C6 |
 //!
 //! # Inside
-//! A use in a capture is no work, so it leaves no point on the buffer (C8). The session keeps a record of its own for each
-//! allocation, and runs the same machine ([`submit`]) on the capture's streams: forks that conflict are ordered by edges of the
-//! graph. Nothing on a capture stream ever completes, so no edge is skipped as done. Events that were recorded in a capture are
-//! destroyed, never pooled: asking for one would break the capture.
+//! A use in a capture is no work, so it leaves no point on the buffer (C8). The session keeps a record of its own for
+//! each allocation, and runs the same machine ([`submit`]) on the capture's streams: forks that conflict are ordered by
+//! edges of the graph. Nothing on a capture stream ever completes, so no edge is skipped as done. Events that were
+//! recorded in a capture are destroyed, never pooled: asking for one would break the capture.
 //!
 //! # After
-//! The graph holds every allocation that it uses (C4), and host data that was copied (C10). A launch takes them all like one
-//! kernel (C5), and the executable itself as a written buffer, which orders its replays.
+//! The graph holds every allocation that it uses (C4), and host data that was copied (C10). A launch takes them all
+//! like one kernel (C5), and the executable itself as a written buffer, which orders its replays.
 //!
 //! # Failure
-//! Whatever fails, the driver's end is called, the graph is thrown away, and the streams of the session are destroyed rather than
-//! used again: some drivers leave them broken (S7, C7). The error is that of the body, or the first that broke the capture.
+//! Whatever fails, the driver's end is called, the graph is thrown away, and the streams of the session are destroyed
+//! rather than used again: some drivers leave them broken (S7, C7). The error is that of the body, or the first that
+//! broke the capture.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -90,8 +91,8 @@ fn destroy<D: Driver>(context: &Context<D>, state: &StreamState<D>) {
     if context.lost().is_some() {
         return;
     }
-    // SAFETY: S6, S7. A capture stream outside of any capture: its session is over, and it is in no pool; events that were
-    // recorded on it are destroyed.
+    // SAFETY: S6, S7. A capture stream outside of any capture: its session is over, and it is in no pool; events that
+    // were recorded on it are destroyed.
     let answer = unsafe { context.driver.stream_destroy(&state.raw) };
     if let Err(error) = answer {
         context.fail(Call::StreamDestroy, &error);
@@ -141,8 +142,8 @@ pub struct Capture<'s, D: Driver> {
 impl<D: Driver> Runtime<D> {
     /// Records what `body` gives to the capture, and makes a graph of it.
     ///
-    /// Nothing that this crate does on any thread breaks the capture (C1), and buffers may be dropped in it and after it (C4). The
-    /// capture is ended on this thread, also when `body` fails or unwinds; then there is no graph.
+    /// Nothing that this crate does on any thread breaks the capture (C1), and buffers may be dropped in it and after
+    /// it (C4). The capture is ended on this thread, also when `body` fails or unwinds; then there is no graph.
     ///
     /// # Errors
     /// What `body` returns; the driver's, at begin and end.
@@ -229,8 +230,8 @@ impl<D: Driver> Runtime<D> {
     /// Tells the runtime that other code is about to capture, with calls of its own, until the guard is dropped.
     ///
     /// Needed only on drivers whose captures break when another thread makes certain calls in any mode (see
-    /// [`Capabilities`](crate::driver::Capabilities)): while the guard lives, such calls are put off. Forgetting the guard puts them off
-    /// for ever.
+    /// [`Capabilities`](crate::driver::Capabilities)): while the guard lives, such calls are put off. Forgetting the
+    /// guard puts them off for ever.
     pub fn capture_guard(&self) -> CaptureGuard<D> {
         self.anchor.context.captures.begin();
         CaptureGuard { runtime: self.clone() }
@@ -330,13 +331,17 @@ impl<D: Driver> Session<D> {
             let open = listed.forks.iter().filter(|fork| !fork.joined);
             open.map(|fork| fork.state.clone()).collect()
         };
-        open.iter().fold(Ok(()), |all, state| all.and(self.join(state, origin)))
+        let mut all = Ok(());
+        for state in &open {
+            all = all.and(self.join(state, origin));
+        }
+        all
     }
 }
 
 impl<D: Driver> Capture<'_, D> {
-    /// A second queue of the same capture, which begins where this one is. What conflicts is ordered, the rest may run at the
-    /// same time. Joined at the end of the capture if not before.
+    /// A second queue of the same capture, which begins where this one is. What conflicts is ordered, the rest may run
+    /// at the same time. Joined at the end of the capture if not before.
     ///
     /// # Errors
     /// The driver's.
@@ -468,8 +473,8 @@ impl<D: Driver> Executable<D> {
         self.raw.as_ref().expect("an executable is taken out only by its drop")
     }
 
-    /// Runs the graph on `stream`, ordered after what conflicts with any of its uses, as one kernel would be (C5), and after its own
-    /// earlier launches.
+    /// Runs the graph on `stream`, ordered after what conflicts with any of its uses, as one kernel would be (C5), and
+    /// after its own earlier launches.
     ///
     /// # Errors
     /// As for [`Queue`](crate::Queue).
@@ -481,7 +486,8 @@ impl<D: Driver> Executable<D> {
         let uses = held.filter_map(|(backing, access)| Some(Use::new(backing.record()?, *access)));
         let mut uses: SmallVec<[Use<'_, D>; 32]> = uses.chain([Use::new(&self.record, Access::Write)]).collect();
         submit(&self.anchor.context, stream.state(), &mut uses, Call::GraphLaunch, |driver, raw| {
-            // SAFETY: C4. The holdings keep all that the graph names; they go only with the executable, after its record's last point.
+            // SAFETY: C4. The holdings keep all that the graph names; they go only with the executable, after its
+            // record's last point.
             unsafe { driver.graph_launch(self.raw(), raw) }
         })?;
         Ok(())

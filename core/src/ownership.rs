@@ -10,27 +10,27 @@
 //! | nobody | none | `closed` says what may still run | move -> s, join -> slots | inner, gate of s | O2 O5 |
 //!
 //! # Who touches what
-//! - *Cover changes from or to S only under S's gate; a slot likewise; numbers on S are written only under S's gate.* Both
-//!   change only under `inner` as well, so whoever holds `inner` reads them steadily.
+//! - *Cover changes from or to S only under S's gate; a slot likewise; numbers on S are written only under S's gate.*
+//!   Both change only under `inner` as well, so whoever holds `inner` reads them steadily.
 //! - `closed` is touched only under `inner`.
 //! - Lock order: `inner` locks in address order, then one gate. Never two gates, never an `inner` while holding a gate.
 //!
 //! # Why n threads and m streams keep O1 to O4
 //! Take two conflicting submissions a and b on one buffer, on streams A and B, a's gate section before b's where A = B.
 //! - A = B: the driver runs a stream in order, and each was enqueued under A's gate: the edge is the stream itself.
-//! - A != B: at a, A covered the buffer (or held a slot, if a reads); at b, B did, and b or a writes. A cover (slot) of A and a
-//!   conflicting cover of B exclude each other, and each changes only under `inner`, so between the two sections
-//!   some mover held `inner` and closed A under A's gate. Closing comes after a's section or before it. After: it read a
-//!   number at or past a's stamp, since both are under A's gate, and moved it to `closed` as a point. Whoever then gives B
-//!   cover orders B after every point in `closed` that conflicts, and stores on B at least the number of that
-//!   wait: by induction over moves, everything ordered before the number is ordered before b. Before: then A
-//!   did not cover at a, so a itself was a mover after b's; swap the names.
-//! - Nothing in this counts threads or streams. A failed move leaves `closed` as it was and cover at nobody (O5). A failed
-//!   enqueue leaves a stamp that is too late, never one too early.
+//! - A != B: at a, A covered the buffer (or held a slot, if a reads); at b, B did, and b or a writes. A cover (slot) of
+//!   A and a conflicting cover of B exclude each other, and each changes only under `inner`, so between the two
+//!   sections some mover held `inner` and closed A under A's gate. Closing comes after a's section or before it. After:
+//!   it read a number at or past a's stamp, since both are under A's gate, and moved it to `closed` as a point. Whoever
+//!   then gives B cover orders B after every point in `closed` that conflicts, and stores on B at least the number of
+//!   that wait: by induction over moves, everything ordered before the number is ordered before b. Before: then A did
+//!   not cover at a, so a itself was a mover after b's; swap the names.
+//! - Nothing in this counts threads or streams. A failed move leaves `closed` as it was and cover at nobody (O5). A
+//!   failed enqueue leaves a stamp that is too late, never one too early.
 //! - O4 is the gate section: what covers at the check still covers at the enqueue, since closing needs the gate.
 //!
-//! The race that looks wrong: [`Record::points`] reads numbers without the gate, while a launch may be about to stamp. It
-//! promises only what happened before the question (O2), and a stamp that happened before is seen.
+//! The race that looks wrong: [`Record::points`] reads numbers without the gate, while a launch may be about to stamp.
+//! It promises only what happened before the question (O2), and a stamp that happened before is seen.
 
 use crate::context::Context;
 use crate::driver::{Call, CaptureStatus, Driver};
@@ -151,8 +151,8 @@ impl<'a, D: Driver> Use<'a, D> {
     }
 }
 
-/// The buffers of one submission, however they are held. Where their number is known when a launch is compiled, going through
-/// them costs no loop.
+/// The buffers of one submission, however they are held. Where their number is known when a launch is compiled, going
+/// through them costs no loop.
 pub trait Records<D: Driver> {
     /// Whether `test` holds for every one.
     fn all(&self, test: impl Fn(&Record<D>, Access) -> bool + Copy) -> bool;
@@ -174,12 +174,12 @@ impl<D: Driver> Records<D> for [Use<'_, D>] {
 
 /// Enqueues one submission that uses `uses` on `stream`, ordered after all that conflicts with it; returns its number.
 ///
-/// `enqueue` makes the driver call. It runs once, under the stream's gate, or not at all. `uses` may name a buffer twice. It comes back
-/// sorted if the slow way was taken.
+/// `enqueue` makes the driver call. It runs once, under the stream's gate, or not at all. `uses` may name a buffer
+/// twice. It comes back sorted if the slow way was taken.
 ///
 /// # Errors
-/// When `enqueue` or an edge failed, or the call cannot be made here. Nothing was submitted then, and every buffer is as it was or
-/// looks busy for longer than it is (O5).
+/// When `enqueue` or an edge failed, or the call cannot be made here. Nothing was submitted then, and every buffer is
+/// as it was or looks busy for longer than it is (O5).
 #[inline]
 pub fn submit<D: Driver, R>(
     context: &Context<D>,
@@ -194,7 +194,8 @@ pub fn submit<D: Driver, R>(
     }
 }
 
-/// [`submit`] where `stream` covers every use: under its gate, and without a list. Otherwise nothing was done, and `enqueue` comes back.
+/// [`submit`] where `stream` covers every use: under its gate, and without a list. Otherwise nothing was done, and
+/// `enqueue` comes back.
 #[inline]
 pub fn submit_covered<D: Driver, R, F>(
     context: &Context<D>,
@@ -246,7 +247,8 @@ fn unless_planted_window<'a, D: Driver>(
     gate
 }
 
-/// [`submit`] the slow way: locks all buffers, closes those that others cover, orders `stream` after them, then submits.
+/// [`submit`] the slow way: locks all buffers, closes those that others cover, orders `stream` after them, then
+/// submits.
 ///
 /// # Errors
 /// As for [`submit`].
@@ -308,8 +310,8 @@ fn take_all<'a, 'b, D: Driver>(uses: &'b mut [Use<'a, D>]) -> Result<Taken<'a, '
     Ok(taken)
 }
 
-/// Orders `stream` after everything in `closed` that conflicts with `access`; returns a number on `stream` that is at or past the
-/// last wait it took. Holds the gate of `stream`, and visits the others.
+/// Orders `stream` after everything in `closed` that conflicts with `access`; returns a number on `stream` that is at
+/// or past the last wait it took. Holds the gate of `stream`, and visits the others.
 fn order_after<D: Driver>(
     context: &Context<D>,
     stream: &StreamState<D>,
@@ -406,8 +408,8 @@ impl<D: Driver> StreamState<D> {
         Ok((value, early.unwrap_or_else(|| self.timeline.submit(gate))))
     }
 
-    /// Refuses an adopted stream that captures. A wait for work of ours would break that capture (C1), and an event on the
-    /// stream would belong to it, so that asking for it later would break it too.
+    /// Refuses an adopted stream that captures. A wait for work of ours would break that capture (C1), and an event on
+    /// the stream would belong to it, so that asking for it later would break it too.
     #[inline]
     pub fn check_takes_work(&self, context: &Context<D>) -> Result<()> {
         match self.kind {
@@ -425,8 +427,8 @@ impl<D: Driver> StreamState<D> {
         Ok(())
     }
 
-    /// Moves the event of an adopted stream to its new end, before the submission gets its number. Should that fail, nobody can
-    /// tell when the work ends: the stream is given up, and what it used is never released (P11).
+    /// Moves the event of an adopted stream to its new end, before the submission gets its number. Should that fail,
+    /// nobody can tell when the work ends: the stream is given up, and what it used is never released (P11).
     #[cold]
     fn mark_adopted(&self, context: &Context<D>, last: &D::Event) {
         let answer = context.check(Call::EventRecord, context.driver.event_record(last, &self.raw));
@@ -435,7 +437,8 @@ impl<D: Driver> StreamState<D> {
         }
     }
 
-    /// What becomes of an event after its edge: a captured one is destroyed, since asking for it would break the capture.
+    /// What becomes of an event after its edge: a captured one is destroyed, since asking for it would break the
+    /// capture.
     fn finish_event(&self, context: &Context<D>, event: D::Event) {
         match self.kind {
             Kind::Capture => context.event_destroy(event),
@@ -512,8 +515,8 @@ impl<D: Driver> Record<D> {
         false
     }
 
-    /// Takes the buffer away from those whose cover conflicts with `access`, each under its own gate, and turns their last
-    /// uses into points. The caller holds `inner` and no gate.
+    /// Takes the buffer away from those whose cover conflicts with `access`, each under its own gate, and turns their
+    /// last uses into points. The caller holds `inner` and no gate.
     fn close(&self, inner: &mut Inner<D>, access: Access) {
         if let Some(owner) = inner.cover.take() {
             self.close_cover(inner, owner, access);

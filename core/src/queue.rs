@@ -151,12 +151,12 @@ pub trait Submit<D: Driver> {
     fn executing(&self) -> Result<Stream<D>>;
 }
 
-/// What takes work. Every call is ordered after what conflicts with it, whatever thread and stream that came from (O1), and returns
-/// without waiting for the device, unless the stream's queue is full.
+/// What takes work. Every call is ordered after what conflicts with it, whatever thread and stream that came from (O1),
+/// and returns without waiting for the device, unless the stream's queue is full.
 ///
 /// # Errors
-/// Every method: the driver's; `Lost`; `StreamBroken` when a stream that the memory was used on failed; `Misuse` for memory of
-/// another runtime, memory that the host has a view of, or a call inside a `use_on` closure that would wait.
+/// Every method: the driver's; `Lost`; `StreamBroken` when a stream that the memory was used on failed; `Misuse` for
+/// memory of another runtime, memory that the host has a view of, or a call inside a `use_on` closure that would wait.
 pub trait Queue<D: Driver>: Submit<D> {
     /// Starts a kernel.
     ///
@@ -174,8 +174,8 @@ pub trait Queue<D: Driver>: Submit<D> {
     {
         let (uses, values) = arguments.pack();
         self.submit_raw(&uses, Call::Launch, |driver, stream| {
-            // SAFETY: O6, C4. `Module::kernel` vouched for the signature; each pointer's memory stays until this submission, or
-            // the graph that recorded it, is done: the record has its number, or the graph its backing.
+            // SAFETY: O6, C4. `Module::kernel` vouched for the signature; each pointer's memory stays until this
+            // submission, or the graph that recorded it, is done: the record has its number, or the graph its backing.
             unsafe { driver.launch(stream, &kernel.function, &config, values.as_ref()) }
         })?;
         Ok(())
@@ -216,8 +216,8 @@ pub trait Queue<D: Driver>: Submit<D> {
         Ok(())
     }
 
-    /// Copies `from` to the device. What is copied is what `from` holds now: it is snapshotted, and free for use when the call
-    /// returns. A graph replays the snapshot (C10). To avoid the snapshot, copy from pinned memory.
+    /// Copies `from` to the device. What is copied is what `from` holds now: it is snapshotted, and free for use when
+    /// the call returns. A graph replays the snapshot (C10). To avoid the snapshot, copy from pinned memory.
     ///
     /// # Errors
     /// See the trait; `Misuse::LengthMismatch`.
@@ -230,7 +230,8 @@ pub trait Queue<D: Driver>: Submit<D> {
         let mut snapshot = from.to_vec();
         let host = HostPointer(NonNull::from(&mut *snapshot).cast());
         let number = self.submit_raw(&Memory::write(region.backing), Call::Copy, |driver, stream| {
-            // SAFETY: O6, C10. The snapshot is kept until the copy has completed, or by the graph; the region as in `launch`.
+            // SAFETY: O6, C10. The snapshot is kept until the copy has completed, or by the graph; the region as in
+            // `launch`.
             unsafe { driver.copy(stream, Location::Device(region.address), Location::Host(host), region.bytes) }
         });
         let (_, number) = number?;
@@ -238,8 +239,8 @@ pub trait Queue<D: Driver>: Submit<D> {
         Ok(())
     }
 
-    /// Allocates `len` elements of device memory, of unspecified contents. In a capture too it comes from outside the graph, so it
-    /// lives as long as its handle and whatever uses it.
+    /// Allocates `len` elements of device memory, of unspecified contents. In a capture too it comes from outside the
+    /// graph, so it lives as long as its handle and whatever uses it.
     ///
     /// # Errors
     /// See the trait; `Misuse::SizeOverflow`; out of memory, after what is retired was released.
@@ -280,8 +281,8 @@ fn same_length<T>(expected: u64, actual: u64) -> Result<()> {
 
 /// A lease of a stream: an in-order queue of the device.
 ///
-/// Clones share the lease; it ends with the last. Several threads may use one stream: their submissions are taken one at a time.
-/// Dropping it waits for nothing (P7).
+/// Clones share the lease; it ends with the last. Several threads may use one stream: their submissions are taken one
+/// at a time. Dropping it waits for nothing (P7).
 #[derive(Debug)]
 pub struct Stream<D: Driver> {
     lease: Arc<Lease<D>>,
@@ -394,7 +395,8 @@ impl<D: Driver> Stream<D> {
     /// Waits until all work submitted so far has completed.
     ///
     /// # Errors
-    /// `Lost`, the driver's; `Misuse::InsideHold`; `Misuse::InsideCapture` on drivers where a wait would break the capture.
+    /// `Lost`, the driver's; `Misuse::InsideHold`; `Misuse::InsideCapture` on drivers where a wait would break the
+    /// capture.
     pub fn synchronize(&self) -> Result<()> {
         if crate::hold::is_within(Place::Hold) {
             return Err(Misuse::InsideHold.into());
@@ -433,12 +435,14 @@ impl<D: Driver> Stream<D> {
     /// As there; `Misuse::LengthMismatch`.
     pub fn read_into<T: Element>(&self, from: &impl Readable<T, D>, to: &mut [T]) -> Result<()> {
         same_length::<T>(from.region().bytes, bytes_of::<T>(to.len()))?;
-        // By way of memory of ours: should the wait fail, the device may write later, and not to what is borrowed (P11).
+        // By way of memory of ours: should the wait fail, the device may write later, and not to what is borrowed
+        // (P11).
         to.copy_from_slice(&self.read(from)?);
         Ok(())
     }
 
-    /// Copies `from` to the host; the future gives the elements once they are there. Dropping or forgetting it is harmless (R4).
+    /// Copies `from` to the host; the future gives the elements once they are there. Dropping or forgetting it is
+    /// harmless (R4).
     ///
     /// # Errors
     /// As for [`Queue`].
@@ -451,8 +455,8 @@ impl<D: Driver> Stream<D> {
         }
         let host = HostPointer(NonNull::from(&mut *memory).cast());
         let (_, number) = self.submit_raw(&Memory::read(region.backing), Call::Copy, |driver, stream| {
-            // SAFETY: O6, R4. The region lies in its backing, which stays as in `launch`; `Download` keeps `memory` until the
-            // copy has completed, even when it is dropped.
+            // SAFETY: O6, R4. The region lies in its backing, which stays as in `launch`; `Download` keeps `memory`
+            // until the copy has completed, even when it is dropped.
             unsafe { driver.copy(stream, Location::Host(host), Location::Device(region.address), region.bytes) }
         })?;
         Ok(Download::new(self, memory, number))
@@ -489,11 +493,12 @@ impl<D: Driver> Stream<D> {
         event.order_before(self)
     }
 
-    /// Lets other code, a library say, enqueue work on the stream that uses `uses`. While `body` runs nobody else can submit to the
-    /// stream, and calls of this crate that would wait are refused with `Misuse::InsideHold`.
+    /// Lets other code, a library say, enqueue work on the stream that uses `uses`. While `body` runs nobody else can
+    /// submit to the stream, and calls of this crate that would wait are refused with `Misuse::InsideHold`.
     ///
     /// # Safety
-    /// - `body` enqueues on the given stream only, and what it enqueues touches no memory but that of `uses`, in these ways.
+    /// - `body` enqueues on the given stream only, and what it enqueues touches no memory but that of `uses`, in these
+    ///   ways.
     /// - It does not wait for the device, destroy the stream, or begin a capture on it.
     ///
     /// # Errors
@@ -509,12 +514,13 @@ impl<D: Driver> Stream<D> {
         outcome.map_err(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// Allocates in the order of this stream. When memory is short, first what is retired goes, then what this stream's own work
-    /// still holds up.
+    /// Allocates in the order of this stream. When memory is short, first what is retired goes, then what this stream's
+    /// own work still holds up.
     fn allocate(&self, bytes: u64) -> Result<Allocation<D>> {
         let anchor = &self.lease.anchor;
         let release = || {
-            // Memory may be in the hands of whoever is on turn: worth a moment, but no more, since a turn may wait for the device (R3).
+            // Memory may be in the hands of whoever is on turn: worth a moment, but no more, since a turn may wait for
+            // the device (R3).
             let mut moments = 0;
             while anchor.reclaim.is_on_turn() && moments < MOMENTS_MAX {
                 crate::sync::thread::pause();
@@ -548,7 +554,8 @@ impl<D: Driver> Stream<D> {
         let context = &anchor.context;
         let record = Record::new();
         let address = if context.capabilities.stream_ordered_memory {
-            // The allocation is a submission that writes the buffer: whoever uses it elsewhere is ordered after it (O1).
+            // The allocation is a submission that writes the buffer: whoever uses it elsewhere is ordered after it
+            // (O1).
             context.guarded_scope(Call::MallocAsync, || {
                 let mut uses = [Use::new(&record, Access::Write)];
                 let allocated = submit(context, &self.lease.state, &mut uses, Call::MallocAsync, |driver, stream| {

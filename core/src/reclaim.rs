@@ -8,20 +8,22 @@
 //! | released | given back to the driver, once | a turn | P5 O6 |
 //! | leaked | its work will never be known to end | a turn, after a loss or on a broken stream | P11 R6 |
 //!
-//! A *turn* is made by the worker thread, or by `poll()`; never by two at once. The worker learns of completion from host
-//! functions, which only raise a watermark and wake it (R2); a slow tick asks the streams too, since after a fault a host
-//! function may never run. `poll()` asks the streams.
+//! A *turn* is made by the worker thread, or by `poll()`; never by two at once. The worker learns of completion from
+//! host functions, which only raise a watermark and wake it (R2); a slow tick asks the streams too, since after a fault
+//! a host function may never run. `poll()` asks the streams.
 //!
 //! # Costs
-//! Dropping: one short lock and one atomic swap, and a wake of the system only when the worker sleeps. Device memory whose last use
-//! is on one stream is freed in that stream's order at once, without waiting for the device.
+//! Dropping: one short lock and one atomic swap, and a wake of the system only when the worker sleeps. Device memory
+//! whose last use is on one stream is freed in that stream's order at once, without waiting for the device.
 //!
 //! # Why each retired thing is released exactly once
-//! It is a value that moves: from the queue (taken under its lock) to a turn (one at a time, by the `bench` lock), from there to
-//! [`state::Waiting`], and out of it by `due`. The release consumes it. A pin, which can be revived, carries an epoch besides.
+//! It is a value that moves: from the queue (taken under its lock) to a turn (one at a time, by the `bench` lock), from
+//! there to [`state::Waiting`], and out of it by `due`. The release consumes it. A pin, which can be revived, carries
+//! an epoch besides.
 //!
 //! # Locks
-//! `incoming` is never held across anything. `bench` is only ever tried, so nobody waits for it: it may be held across an unregister.
+//! `incoming` is never held across anything. `bench` is only ever tried, so nobody waits for it: it may be held across
+//! an unregister.
 
 use std::any::Any;
 use std::sync::OnceLock;

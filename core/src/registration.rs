@@ -1,21 +1,22 @@
 //! Pins: host memory that is registered (page-locked) so that the device reaches it (P1 to P12).
 //!
-//! The first wrap of a range registers it; further wraps of the range or of parts of it share the registration and what is
-//! known about its use. When the last is dropped the range is *retired*: it stays registered, and its memory alive,
+//! The first wrap of a range registers it; further wraps of the range or of parts of it share the registration and what
+//! is known about its use. When the last is dropped the range is *retired*: it stays registered, and its memory alive,
 //! until all work through any of its wraps has completed; a new wrap before then revives it at no cost.
 //!
 //! # Locks
 //! - `table`: counts and look-ups. Short; never held across a driver call. Drops take it.
-//! - `calls`: the pin driver lock, held around register and unregister, so that no driver call about a range runs beside
-//!   its unregister (P6). It *is* held across a call that may wait for the whole device: R3's first exception. Nobody takes it
-//!   but who must make such a call: a first wrap, an explicit free, and the worker around its own unregister. Drops, claims,
-//!   launches and re-wraps never do. Lock order: `calls`, then `table`.
+//! - `calls`: the pin driver lock, held around register and unregister, so that no driver call about a range runs
+//!   beside its unregister (P6). It *is* held across a call that may wait for the whole device: R3's first exception.
+//!   Nobody takes it but who must make such a call: a first wrap, an explicit free, and the worker around its own
+//!   unregister. Drops, claims, launches and re-wraps never do. Lock order: `calls`, then `table`.
 //! - "Is this address registered?" reads a snapshot without any lock.
 //!
 //! # The race that looks wrong
-//! The worker finds a retired range idle, and a wrap revives it before the unregister. The decision carries the epoch in which
-//! the count fell to zero; `begin_release` compares it under `table`, so the worker's decision is void. Deciding and marking
-//! are one step under the lock; from then on the range is `releasing`, and wraps wait for the outcome on `calls`.
+//! The worker finds a retired range idle, and a wrap revives it before the unregister. The decision carries the epoch
+//! in which the count fell to zero; `begin_release` compares it under `table`, so the worker's decision is void.
+//! Deciding and marking are one step under the lock; from then on the range is `releasing`, and wraps wait for the
+//! outcome on `calls`.
 
 use std::any::Any;
 
@@ -147,11 +148,12 @@ impl<D: Driver> Pins<D> {
         }
     }
 
-    /// Takes a count on a registration that covers the range: shares one, or makes one. `owner` keeps the memory alive; if the
-    /// registration is shared, the one it was made with does, and this one is given back to be kept by the wrap.
+    /// Takes a count on a registration that covers the range: shares one, or makes one. `owner` keeps the memory alive;
+    /// if the registration is shared, the one it was made with does, and this one is given back to be kept by the wrap.
     ///
     /// # Errors
-    /// The owner comes back with every error. `Pin` for ranges that meet others, `Driver` when the driver refuses, `Lost`.
+    /// The owner comes back with every error. `Pin` for ranges that meet others, `Driver` when the driver refuses,
+    /// `Lost`.
     pub fn pin(&self, context: &Context<D>, request: Request, mut owner: Owner) -> Outcome<D> {
         let HostRange { base, bytes } = request.range;
         loop {
@@ -261,8 +263,8 @@ impl<D: Driver> Pins<D> {
         pin
     }
 
-    /// Takes memory that the driver allocated page-locked into the table. The driver may hand out an address that it was just given
-    /// back while whoever gave it has not yet noted so: `calls` is held from there to the note (P12).
+    /// Takes memory that the driver allocated page-locked into the table. The driver may hand out an address that it
+    /// was just given back while whoever gave it has not yet noted so: `calls` is held from there to the note (P12).
     pub fn adopt_allocated(&self, range: HostRange, device: DeviceAddress) -> Arc<Pin<D>> {
         let _calls = (!mutant!("p12_adopt_beside_release")).then(|| self.calls.lock());
         self.table.lock().entries.begin(range.base.address(), range.bytes, None);
@@ -287,7 +289,8 @@ impl<D: Driver> Pins<D> {
 
     /// Releases a retired range whose work has completed, and drops its owner, or hands it out.
     ///
-    /// `Ok(None)`: the range was revived meanwhile, and is somebody else's. `None` at the outside: a capture stands in the way.
+    /// `Ok(None)`: the range was revived meanwhile, and is somebody else's. `None` at the outside: a capture stands in
+    /// the way.
     ///
     /// # Errors
     /// The driver failed to unregister it: range and owner stay, in quarantine (P9).
@@ -331,8 +334,8 @@ impl<D: Driver> Pins<D> {
     }
 
     fn unregister(&self, context: &Context<D>, base: HostPointer) -> Result<()> {
-        // SAFETY: P3, P5. The base of a live registration of ours, unregistered once (the epoch); all work through any of
-        // its wraps has completed, or none was ever made.
+        // SAFETY: P3, P5. The base of a live registration of ours, unregistered once (the epoch); all work through any
+        // of its wraps has completed, or none was ever made.
         context.guarded(Call::HostUnregister, |driver| unsafe { driver.host_unregister(base) })
     }
 
@@ -393,7 +396,8 @@ impl<D: Driver> Pins<D> {
 
 impl<D: Driver> Drop for Pins<D> {
     fn drop(&mut self) {
-        // P4, P11. What is still here is still registered, and the device may be at work on it: its memory outlives the runtime.
+        // P4, P11. What is still here is still registered, and the device may be at work on it: its memory outlives the
+        // runtime.
         let entries = &mut self.table.get_mut().entries;
         let bases: Vec<_> = entries.iter().map(|(base, _)| base).collect();
         bases.into_iter().for_each(|base| std::mem::forget(entries.released(base)));

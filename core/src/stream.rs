@@ -13,10 +13,10 @@
 //!
 //! # Visits
 //! Whoever makes a driver call on a stream that he does not lease is a *guest*: the record of an edge, a host wait, the
-//! worker's host function. One word counts entries above and guests below. A guest enters, looks at `completed` again, makes
-//! his call, leaves. A claim reads the word, wants no guests, reads `submitted`, asks, raises `completed` and swaps the
-//! word: if anybody came meanwhile, even if he left again, the swap fails and the stream goes back. So nothing is ever
-//! enqueued on a stream that has changed hands or is gone (S3, S6).
+//! worker's host function. One word counts entries above and guests below. A guest enters, looks at `completed` again,
+//! makes his call, leaves. A claim reads the word, wants no guests, reads `submitted`, asks, raises `completed` and
+//! swaps the word: if anybody came meanwhile, even if he left again, the swap fails and the stream goes back. So
+//! nothing is ever enqueued on a stream that has changed hands or is gone (S3, S6).
 //!
 //! The race that looks wrong: a guest enters right after the swap. He then reads from it (E3), so he sees the raised
 //! watermark, finds his number complete, and enqueues nothing.
@@ -215,8 +215,8 @@ impl<D: Driver> StreamState<D> {
 
 /// Entries above, guests below, in one word, so that a claim sees both in one swap.
 ///
-/// The upper half only grows: with a plain count of guests, one who came, enqueued and left between a claim's question and
-/// its swap would go unseen. It wraps after 2^32 visits; a claim would have to sleep through exactly that many.
+/// The upper half only grows: with a plain count of guests, one who came, enqueued and left between a claim's question
+/// and its swap would go unseen. It wraps after 2^32 visits; a claim would have to sleep through exactly that many.
 #[derive(Debug)]
 struct Visits(AtomicU64);
 
@@ -413,8 +413,8 @@ impl<D: Driver> StreamState<D> {
 
     /// Destroys the raw stream: the caller has claimed it, and will not lease it.
     fn destroy(&self, context: &Context<D>) {
-        // SAFETY: S6. `examine` proved it idle and unvisited and took it off the shelf, so no lease and no guest uses the
-        // handle, now or later: every number on it is complete, and who visits for one turns round at once.
+        // SAFETY: S6. `examine` proved it idle and unvisited and took it off the shelf, so no lease and no guest uses
+        // the handle, now or later: every number on it is complete, and who visits for one turns round at once.
         let answer = unsafe { context.driver.stream_destroy(&self.raw) };
         if let Err(error) = answer {
             context.fail(Call::StreamDestroy, &error);

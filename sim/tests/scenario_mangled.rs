@@ -1,4 +1,5 @@
-//! Scenario files with lines taken out, doubled, swapped and cut: reading and playing them ends, with a verdict, whatever they say.
+//! Scenario files with lines taken out, doubled, swapped and cut: reading and playing them ends, with a verdict,
+//! whatever they say.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! The launch path on an NVIDIA GPU, beside the raw driver and cudarc, in one run. Needs `TENURE_HIP_LIBRARY` to name what
-//! `hip/cuda/build.sh` built: `cargo run --release -p tenure-benches --features gpu --bin gpu`.
+//! The launch path on an NVIDIA GPU, beside the raw driver and cudarc, in one run. Needs `TENURE_HIP_LIBRARY` to name
+//! what `hip/cuda/build.sh` built: `cargo run --release -p tenure-benches --features gpu --bin gpu`.
 //!
-//! All entrants launch the same kernels with the same arguments. Each round gives every entrant a burst that fits the driver's queue,
-//! and waits for the device, unmeasured, before the next.
+//! All entrants launch the same kernels with the same arguments. Each round gives every entrant a burst that fits the
+//! driver's queue, and waits for the device, unmeasured, before the next.
 
 use std::error::Error;
 use std::ptr::NonNull;

@@ -1,5 +1,5 @@
-//! Measures and draws: `cargo run --release -p tenure-benches --bin plots [FOLDER]` writes `launch_path.svg` and `scale.svg`, into
-//! `benches/plots` by default.
+//! Measures and draws: `cargo run --release -p tenure-benches --bin plots [FOLDER]` writes `launch_path.svg` and
+//! `scale.svg`, into `benches/plots` by default.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;

@@ -7,7 +7,7 @@ use crate::id::StreamId;
 const ENTRIES: usize = 8;
 
 /// One stream's knowledge of others. Lives under that stream's gate.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Follows {
     entries: [Option<Entry>; ENTRIES],
     next: usize,

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 
 /// What waits, by stream and number.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Waiting<K, T> {
     lanes: BTreeMap<K, BTreeMap<(u64, u64), T>>,
     sequence: u64,

@@ -95,8 +95,8 @@ impl<P> Table<P> {
         Self { ranges: BTreeMap::new(), epochs: 0 }
     }
 
-    /// What `bytes` (at least 1) at `start` meet. Ranges never overlap each other, so of those that begin before the end of
-    /// the range only the last few can reach into it.
+    /// What `bytes` (at least 1) at `start` meet. Ranges never overlap each other, so of those that begin before the
+    /// end of the range only the last few can reach into it.
     pub fn meet(&self, start: usize, bytes: usize, scope: Option<ScopeId>) -> Meeting {
         let end = start.saturating_add(bytes);
         let mut meeting = Meeting::Free;
@@ -227,7 +227,8 @@ impl<P> Entry<P> {
         match self.status {
             Status::Registering | Status::Releasing => Meeting::InFlight,
             Status::Quarantined => Meeting::Quarantined,
-            // A scope's wraps share with each other and with ranges that outlive it; nobody else shares a scope's range.
+            // A scope's wraps share with each other and with ranges that outlive it; nobody else shares a scope's
+            // range.
             Status::Live | Status::Pending if contains && self.scope.is_some() && self.scope != scope => {
                 Meeting::Scoped
             }

@@ -43,7 +43,7 @@ impl Figures {
 }
 
 /// Where the streams of a pool are. A stream is on one shelf, or leased, or a candidate in one claimer's hands.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Shelf<S> {
     cap: usize,
     returned: [VecDeque<S>; 3],

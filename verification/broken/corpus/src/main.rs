@@ -1,8 +1,9 @@
-//! The corpus, both ways: every file must go as it says on the core as it is, on every profile that it names, and must fail with
-//! each of its planted defects, under the line of the contract that it names.
+//! The corpus, both ways: every file must go as it says on the core as it is, on every profile that it names, and must
+//! fail with each of its planted defects, under the line of the contract that it names.
 //!
-//! `cargo run --release -p tenure-corpus -- tests/corpus` prints a table: case, kind, profiles, schedules, caught by. It exits with 1 where a
-//! file or a defect did not do what it must. `--schedules N` sets how hard it looks; `--only TEXT` takes the files whose name has it.
+//! `cargo run --release -p tenure-corpus -- tests/corpus` prints a table: case, kind, profiles, schedules, caught by.
+//! It exits with 1 where a file or a defect did not do what it must. `--schedules N` sets how hard it looks; `--only
+//! TEXT` takes the files whose name has it.
 //!
 //! `--break DEFECT` arms that defect instead and prints what each file came to: to see a bug of one's own caught.
 
