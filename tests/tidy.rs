@@ -251,7 +251,11 @@ fn lines_fit() {
         }
         for (number, line) in source.text.lines().enumerate() {
             let width = line.chars().count();
-            if width > LINE_WIDTH && !line.contains("https://") && !line.starts_with("arguments!(") {
+            // What cannot be broken: a row of a table, a long literal, a row of a macro's table.
+            let is_row = is_comment(line) && line.trim_start_matches(['/', '!', ' ']).starts_with('|');
+            let is_literal = line.split('"').any(|part| part.len() > 40);
+            let is_whole = is_row || is_literal || line.contains("https://") || line.starts_with("arguments!(");
+            if width > LINE_WIDTH && !is_whole {
                 complaints.push(format!("{}:{}: {width} columns", source.path, number + 1));
             }
         }

@@ -32,7 +32,8 @@ pub trait Scalar: Element {
 macro_rules! scalars {
     ($($scalar:ty)*) => { $(impl Scalar for $scalar {})* };
 }
-scalars!(u8 u16 u32 u64 usize i8 i16 i32 i64 isize f32 f64 [f32; 2] [f32; 4] [f64; 2] [u32; 2] [u32; 4] [i32; 2] [i32; 4]);
+scalars!(u8 u16 u32 u64 usize i8 i16 i32 i64 isize f32 f64);
+scalars!([f32; 2] [f32; 4] [f64; 2] [u32; 2] [u32; 4] [i32; 2] [i32; 4]);
 
 /// An argument that fits a parameter of type `P`.
 pub trait Fits<'a, P, D: Driver> {
