@@ -5,7 +5,8 @@
  *
  * What is adapted, everything else being a plain call with equal numbers:
  *   codes               see from_cuda(); HIP kept CUDA's numbers, a few differ
- *   modules             cudaLibrary_t, so that neither nvcc nor libcuda is needed; a kernel is a cudaKernel_t
+ *   modules             cudaLibrary_t, so that neither nvcc nor libcuda is needed; a kernel is a cudaKernel_t. CUDA takes
+ *                       garbage and reads it later; what is no image is refused here, as HIP does
  *   dynamic shared      CUDA wants to be asked before a launch uses more than 48 KiB; HIP does not
  *   graph calls         other argument lists: instantiate, update, capture info, edges
  *   pointer attributes  another layout; the kinds of memory are numbered as in HIP 6
@@ -29,6 +30,7 @@ typedef int hip_code;
 enum {
     HIP_SUCCESS = 0,
     HIP_INVALID_VALUE = 1,
+    HIP_INVALID_IMAGE = 200,
     HIP_LAUNCH_FAILURE = 719,
     HIP_NOT_SUPPORTED = 801,
     HIP_UNKNOWN = 999,
@@ -260,7 +262,24 @@ EXPORT hip_code hipMemsetAsync(void *at, int value, size_t bytes, cudaStream_t s
 
 /* ---- modules */
 
+/* What CUDA 13 would take as it is, and read only when a kernel of it is asked for; HIP reads it here. */
+static int is_image(const void *image) {
+    static const unsigned char ELF[4] = {0x7f, 'E', 'L', 'F'}, FAT_BINARY[4] = {0x50, 0xed, 0x55, 0xba},
+                               FAT_BINARY_WRAPPER[4] = {0xb1, 0x43, 0x62, 0x46};
+    /* Byte by byte, since a text may be shorter than four. */
+    const unsigned char *bytes = image;
+    const unsigned char *const MAGICS[] = {ELF, FAT_BINARY, FAT_BINARY_WRAPPER};
+    for (size_t i = 0; i < sizeof MAGICS / sizeof MAGICS[0]; i++) {
+        size_t same = 0;
+        while (same < 4 && bytes[same] == MAGICS[i][same]) same++;
+        if (same == 4) return 1;
+    }
+    return strstr(image, ".version") != NULL; /* PTX: a text that ends in zero and names its version */
+}
+
 EXPORT hip_code hipModuleLoadData(cudaLibrary_t *module, const void *image) {
+    if (!image) return HIP_INVALID_VALUE;
+    if (!is_image(image)) return HIP_INVALID_IMAGE;
     return from_cuda(cudaLibraryLoadData(module, image, NULL, NULL, 0, NULL, NULL, 0));
 }
 EXPORT hip_code hipModuleUnload(cudaLibrary_t module) { return from_cuda(cudaLibraryUnload(module)); }

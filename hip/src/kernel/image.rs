@@ -31,9 +31,11 @@ pub(crate) fn padded(code: &[u8], accepts_text: bool) -> Result<Box<[u8]>, &'sta
     Ok(padded.into())
 }
 
-/// PTX.
+/// PTX: a text that ends with or before its only zero byte, and names its version, as each must before all else. CUDA
+/// itself takes any text and reads it only when a kernel of it is asked for.
 fn is_text(code: &[u8]) -> bool {
-    !code.is_empty() && std::str::from_utf8(code).is_ok() && !code[..code.len() - 1].contains(&0)
+    let text = code.strip_suffix(&[0]).unwrap_or(code);
+    !text.contains(&0) && std::str::from_utf8(text).is_ok_and(|text| text.contains(".version"))
 }
 
 fn number<const BYTES: usize>(code: &[u8], at: usize) -> Option<u64> {
@@ -170,6 +172,8 @@ mod tests {
         let text = b".version 8.0\n.target sm_90\n";
         assert!(padded(text, true).is_ok());
         assert_eq!(padded(text, false), Err("not a code object"));
-        assert!(padded(b"", true).is_err());
+        for garbage in [&b""[..], b"not code", b"\0.version 8.0"] {
+            assert_eq!(padded(garbage, true), Err("not a code object"));
+        }
     }
 }
