@@ -25,8 +25,7 @@ use std::sync::{Arc as StdArc, Mutex as StdMutex, MutexGuard as StdGuard, Poison
 use super::checker::{ThreadKey, Touch, Witness, this_thread};
 use super::tenure::driver::{
     Argument, Call, Capabilities, CaptureMode, CaptureStatus, DeviceAddress, Driver, DriverError, ErrorKind,
-    GraphDescription, HostAccess, HostFunction, HostPointer, Image, LaunchConfig, Location, Priority, Progress,
-    Timing,
+    GraphDescription, HostAccess, HostFunction, HostPointer, Image, LaunchConfig, Location, Priority, Progress, Timing,
 };
 use super::tenure::sync::atomic::{AtomicU64, Ordering};
 use super::tenure::sync::{Arc, Mutex};
@@ -43,9 +42,8 @@ struct Use {
     position: u64,
     range: Range<u64>,
     writes: bool,
-    /// Written when somebody is first told that the operation is complete; host accesses read it.
-    witness: Option<StdArc<Witness>>,
-    told: bool,
+    /// Made, and so written, by the first who is told that the operation is complete; host accesses read it.
+    told: Option<StdArc<Witness>>,
 }
 
 #[derive(Debug)]
@@ -58,6 +56,8 @@ struct StreamState {
     /// What each operation comes after, itself included.
     operations: Vec<Clock>,
     now: Clock,
+    /// The place of its last operation among those of all streams.
+    last: u64,
 }
 
 #[derive(Debug, Default)]
@@ -80,14 +80,19 @@ struct Registration {
 }
 
 struct State {
+    /// Captures that are open in the driver.
+    captures: usize,
     streams: Vec<StreamState>,
     events: Vec<EventState>,
     blocks: BTreeMap<u64, Block>,
     reusable: Vec<(u64, u64)>,
     next_address: u64,
     freed: HashSet<u64>,
+    /// Memory of the model itself, which need not be freed.
+    given: HashSet<u64>,
     uses: Vec<Use>,
     told: Clock,
+    sequence: u64,
     registered: BTreeMap<u64, Registration>,
     /// Host memory that the model will not let go of while it is registered (P4).
     host_dead: Vec<Range<u64>>,
@@ -168,7 +173,6 @@ impl fmt::Debug for Device {
 }
 
 const HOST: u64 = 1 << 62;
-const TOLD_BESIDE_HOST: &str = "E2: a completion is told while the host already reads the bytes";
 const FIRST_ADDRESS: u64 = 0x1000;
 
 impl Clock {
@@ -211,14 +215,17 @@ impl Device {
             pinning: Witness::new(),
             capabilities,
             state: StdMutex::new(State {
+                captures: 0,
                 streams: Vec::new(),
                 events: Vec::new(),
                 blocks: BTreeMap::new(),
                 reusable: Vec::new(),
                 next_address: FIRST_ADDRESS,
                 freed: HashSet::new(),
+                given: HashSet::new(),
                 uses: Vec::new(),
                 told: Clock::default(),
+                sequence: 0,
                 registered: BTreeMap::new(),
                 host_dead: Vec::new(),
                 range_locks: HashMap::new(),
@@ -229,6 +236,31 @@ impl Device {
                 counts: HashMap::new(),
             }),
         }))
+    }
+
+    /// A stream that was there before the model began.
+    pub fn made_stream(&self) -> Stream {
+        let mut state = self.state();
+        Stream { index: state.add_stream(), length: AtomicU64::new(0) }
+    }
+
+    /// Device memory that was there before the model began, and outlives it.
+    pub fn memory(&self, bytes: u64) -> DeviceAddress {
+        let mut state = self.state();
+        let address = state.allocate(bytes, false);
+        state.given.insert(address);
+        DeviceAddress(address)
+    }
+
+    /// A launch without the packing of arguments: address, bytes, and whether the kernel writes there.
+    pub fn kernel(&self, stream: &Stream, pointers: &[(DeviceAddress, u64, bool)]) -> Result<(), Failure> {
+        let ranges = pointers.iter().map(|(address, bytes, writes)| (address.0..address.0 + bytes, *writes));
+        self.enqueue(Call::Launch, stream, &ranges.collect::<Vec<_>>())
+    }
+
+    /// The place of the stream's last operation among those of all streams.
+    pub fn last(&self, stream: &Stream) -> u64 {
+        self.state().streams[stream.index].last
     }
 
     /// How often a call was made.
@@ -363,10 +395,9 @@ impl Device {
     pub fn host_memory_ends(&self, base: usize, bytes: usize) {
         let range = base as u64..(base + bytes) as u64;
         let mut state = self.state();
-        let registered = state
-            .registered
-            .iter()
-            .any(|(base, registration)| !registration.foreign && overlaps(&(*base..*base + registration.bytes), &range));
+        let registered = state.registered.iter().any(|(base, registration)| {
+            !registration.foreign && overlaps(&(*base..*base + registration.bytes), &range)
+        });
         if registered {
             breach("P4: host memory was given back to its allocator while it was registered");
         }
@@ -376,7 +407,7 @@ impl Device {
     /// At the end of an execution: what must be gone is gone.
     pub fn ends_clean(&self) {
         let state = self.state();
-        if !state.blocks.is_empty() {
+        if state.blocks.keys().any(|address| !state.given.contains(address)) {
             breach("O6: device memory was never freed");
         }
         if state.registered.values().any(|registration| !registration.foreign) {
@@ -397,7 +428,7 @@ impl Device {
                             "O3: the host read before a write submitted earlier is known to have completed"
                         });
                     }
-                    used.witness.clone()
+                    used.told.clone()
                 })
                 .collect()
         };
@@ -427,6 +458,10 @@ impl Device {
             && !allowed.contains(&call)
         {
             breach(format_args!("{sentence}: {call}"));
+        }
+        let guarded = matches!(call, Call::StreamQuery | Call::StreamSynchronize | Call::Free | Call::HostUnregister);
+        if guarded && state.captures > 0 && !self.0.capabilities.relaxed_protects {
+            breach(format_args!("C1: {call} broke a capture"));
         }
         match state.failures.get_mut(&call) {
             Some((kind, 0)) => {
@@ -459,9 +494,8 @@ impl Device {
             state.check_order(stream.index, range, *writes);
         }
         for (range, writes) in uses {
-            let witness = writes.then(|| StdArc::new(Witness::new()));
             let (range, writes) = (range.clone(), *writes);
-            state.uses.push(Use { stream: stream.index, position, range, writes, witness, told: false });
+            state.uses.push(Use { stream: stream.index, position, range, writes, told: None });
         }
         drop(state);
         self.lengthen(stream, position);
@@ -475,23 +509,24 @@ impl Device {
 
     /// Somebody is told that the first `length` operations of the stream are complete. `telling` is held.
     fn tell(&self, stream: usize, length: u64) {
-        let witnesses = self.state().tell(stream, length);
-        for witness in witnesses {
-            witness.write(TOLD_BESIDE_HOST, || {});
+        let mut state = self.state();
+        if length > 0 {
+            let before = state.streams[stream].operations[length as usize - 1].clone();
+            state.tell_all(&before);
         }
     }
 
     fn tell_all(&self, before: &Clock) {
-        let witnesses = self.state().tell_all(before);
-        for witness in witnesses {
-            witness.write(TOLD_BESIDE_HOST, || {});
-        }
+        self.state().tell_all(before);
     }
 
     fn wait_up_to(&self, call: Call, stream: &Stream) -> Result<(), Failure> {
         let state = self.enter_stream(call, stream)?;
         if state.streams[stream.index].held {
             breach("R6: a call waits for work that this model never lets complete");
+        }
+        if state.streams[stream.index].holder.is_some_and(|holder| holder != this_thread()) {
+            breach("S3: a wait for old work waits for the work of the stream's new holder");
         }
         drop(state);
         let length = stream.length.load(Ordering::Relaxed);
@@ -503,8 +538,16 @@ impl Device {
 }
 
 impl State {
+    fn add_stream(&mut self) -> usize {
+        let (operations, now) = (Vec::new(), Clock::default());
+        self.streams.push(StreamState { alive: true, holder: None, held: false, operations, now, last: 0 });
+        self.streams.len() - 1
+    }
+
     fn append(&mut self, call: Call, stream: usize) -> u64 {
+        self.sequence += 1;
         let state = &mut self.streams[stream];
+        state.last = self.sequence;
         if state.holder.is_some_and(|holder| holder != this_thread()) {
             breach(format_args!("S3: {call} was put on a stream that has a new holder, by another thread"));
         }
@@ -517,9 +560,10 @@ impl State {
     fn check_alive(&self, range: &Range<u64>) {
         if range.start >= HOST {
             let range = range.start - HOST..range.end - HOST;
-            let covered = self.registered.iter().any(|(base, registration)| {
-                *base <= range.start && range.end <= base + registration.bytes
-            });
+            let covered = self
+                .registered
+                .iter()
+                .any(|(base, registration)| *base <= range.start && range.end <= base + registration.bytes);
             if !covered {
                 breach("P1: work was enqueued on host memory that is not registered over its whole length");
             }
@@ -552,31 +596,18 @@ impl State {
         }
     }
 
-    fn tell(&mut self, stream: usize, length: u64) -> Vec<StdArc<Witness>> {
-        match length {
-            0 => Vec::new(),
-            length => {
-                let before = self.streams[stream].operations[length as usize - 1].clone();
-                self.tell_all(&before)
-            }
+    /// All of `before` is known to be complete.
+    fn tell_all(&mut self, before: &Clock) {
+        self.told.join(before);
+        let told = &self.told;
+        for used in self.uses.iter_mut().filter(|used| told.at(used.stream) > used.position) {
+            used.told.get_or_insert_with(|| StdArc::new(Witness::new()));
         }
     }
 
-    /// All of `before` is known to be complete. Gives the witnesses of the operations that were not before.
-    fn tell_all(&mut self, before: &Clock) -> Vec<StdArc<Witness>> {
-        self.told.join(before);
-        let told = &self.told;
-        let newly = self.uses.iter_mut().filter(|used| !used.told && told.at(used.stream) > used.position);
-        newly
-            .filter_map(|used| {
-                used.told = true;
-                used.witness.clone()
-            })
-            .collect()
-    }
-
     fn check_complete(&self, range: &Range<u64>, sentence: &str) {
-        let pending = self.uses.iter().any(|used| overlaps(&used.range, range) && self.told.at(used.stream) <= used.position);
+        let pending =
+            self.uses.iter().any(|used| overlaps(&used.range, range) && self.told.at(used.stream) <= used.position);
         if pending {
             breach(sentence);
         }
@@ -642,16 +673,7 @@ impl Driver for Device {
     }
 
     fn stream_create(&self, _priority: Priority) -> Result<Stream, Failure> {
-        let mut state = self.enter(Call::StreamCreate, None)?;
-        let index = state.streams.len();
-        state.streams.push(StreamState {
-            alive: true,
-            holder: None,
-            held: false,
-            operations: Vec::new(),
-            now: Clock::default(),
-        });
-        drop(state);
+        let index = self.enter(Call::StreamCreate, None)?.add_stream();
         Ok(Stream { index, length: AtomicU64::new(0) })
     }
 
@@ -778,7 +800,7 @@ impl Driver for Device {
         let address = state.allocate(bytes, true);
         let position = state.append(Call::MallocAsync, stream.index);
         let range = address..address + bytes;
-        state.uses.push(Use { stream: stream.index, position, range, writes: true, witness: None, told: false });
+        state.uses.push(Use { stream: stream.index, position, range, writes: true, told: None });
         drop(state);
         self.lengthen(stream, position);
         Ok(DeviceAddress(address))
@@ -789,7 +811,7 @@ impl Driver for Device {
         let range = state.release(address.0, true);
         let position = state.append(Call::FreeAsync, stream.index);
         state.check_free_order(stream.index, &range);
-        state.uses.push(Use { stream: stream.index, position, range, writes: true, witness: None, told: false });
+        state.uses.push(Use { stream: stream.index, position, range, writes: true, told: None });
         drop(state);
         self.lengthen(stream, position);
         Ok(())
@@ -900,13 +922,14 @@ impl Driver for Device {
     }
 
     fn capture_begin(&self, stream: &Stream, _mode: CaptureMode) -> Result<(), Failure> {
-        drop(self.enter_stream(Call::CaptureBegin, stream)?);
-        Err(Failure(ErrorKind::NotSupported))
+        self.enter_stream(Call::CaptureBegin, stream)?.captures += 1;
+        self.0.touch.touch();
+        Ok(())
     }
 
     fn capture_end(&self, stream: &Stream) -> Result<Graph, Failure> {
-        drop(self.enter_stream(Call::CaptureEnd, stream)?);
-        Err(Failure(ErrorKind::NotSupported))
+        self.enter_stream(Call::CaptureEnd, stream)?.captures -= 1;
+        Ok(Graph)
     }
 
     fn capture_status(&self, stream: &Stream) -> Result<CaptureStatus, Failure> {
@@ -1024,9 +1047,7 @@ impl State {
     }
 
     fn is_held(&self, position: &Clock) -> bool {
-        (0..self.streams.len()).any(|stream| {
-            self.streams[stream].held && position.at(stream) > self.told.at(stream)
-        })
+        (0..self.streams.len()).any(|stream| self.streams[stream].held && position.at(stream) > self.told.at(stream))
     }
 
     fn check_free_order(&self, stream: usize, range: &Range<u64>) {

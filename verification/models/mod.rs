@@ -9,10 +9,18 @@
 pub(self) use super::{checker, tenure};
 pub(self) use crate::model::{Litmus, Model, Reached, Search};
 
+pub mod capture;
 pub mod device;
 pub mod litmus;
+pub mod ownership;
+pub mod reclaim;
+pub mod registration;
+pub mod stream;
 
 /// All models.
 pub fn all() -> Vec<&'static Model> {
-    [litmus::MODELS].into_iter().flatten().collect()
+    [litmus::MODELS, ownership::MODELS, stream::MODELS, registration::MODELS, reclaim::MODELS, capture::MODELS]
+        .into_iter()
+        .flatten()
+        .collect()
 }

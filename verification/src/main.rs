@@ -3,11 +3,16 @@
 //! `gate` runs everything that must hold before a change goes in; `page` writes `verification/README.md` from such a
 //! run; `slow` is deeper. Each model runs in a process of its own, since a failed one leaves the checkers unusable.
 
+mod gate;
+mod jobs;
 mod model;
+mod mutants;
+mod not_covered;
 mod on_loom;
 mod on_shuttle;
 mod on_threads;
 mod overlap;
+mod page;
 mod run;
 mod schedule;
 
@@ -40,6 +45,12 @@ enum Command {
     Run(run::Order),
     /// Lists the models.
     List,
+    /// Runs everything that must hold before a change goes in.
+    Gate,
+    /// Runs the gate, and writes the page and the pinned executions from it.
+    Page,
+    /// Runs every model under loom one preemption deeper than the gate, each for as long as it takes.
+    Slow,
 }
 
 static PLANTED: RwLock<Option<&'static str>> = RwLock::new(None);
@@ -57,6 +68,27 @@ fn main() -> ExitCode {
                 println!("{:<40} {}", model.name, model.claim);
             }
             ExitCode::SUCCESS
+        }
+        Command::Gate => code(gate::gate(false)),
+        Command::Page => code(gate::gate(true)),
+        Command::Slow => code(gate::slow()),
+    }
+}
+
+fn code(holds: bool) -> ExitCode {
+    if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+impl Checker {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Loom, Self::Shuttle, Self::Threads];
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Loom => "loom",
+            Self::Shuttle => "shuttle",
+            Self::Threads => "threads",
         }
     }
 }

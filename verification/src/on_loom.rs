@@ -8,7 +8,7 @@ pub mod models;
 /// What a model gets from its checker.
 pub mod checker {
     use crate::schedule;
-    pub use loom::thread::{ThreadId as ThreadKey, spawn};
+    pub use loom::thread::{ThreadId as ThreadKey, spawn, yield_now};
     use std::sync::atomic::Ordering;
 
     /// Whether unordered accesses of a [`Witness`] are found even where they do not overlap.

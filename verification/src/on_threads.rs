@@ -9,7 +9,7 @@ pub mod models;
 pub mod checker {
     pub use crate::overlap::Witness;
     use std::sync::atomic::{AtomicU64, Ordering};
-    pub use std::thread::{ThreadId as ThreadKey, spawn};
+    pub use std::thread::{ThreadId as ThreadKey, spawn, yield_now};
 
     /// Whether unordered accesses of a [`Witness`] are found even where they do not overlap.
     #[allow(dead_code, reason = "not every checker's models ask")]

@@ -1,0 +1,249 @@
+//! Reclaim: the worker's signal, host functions, and exactly one release: O6, R1, R2, E5.
+
+use super::checker::spawn;
+use super::device::Device;
+use super::ownership::{BYTES, World};
+use super::tenure::context::Context;
+use super::tenure::driver::{Call, Capabilities, ErrorKind};
+use super::tenure::ownership::{Access::Write, Point, Points};
+use super::tenure::reclaim::{Ask, Reclaim, Resource, Retired};
+use super::tenure::registration::Pins;
+use super::tenure::sync::{Arc, thread};
+use super::{Model, Reached, Search};
+
+/// The models of this file.
+pub const MODELS: &[Model] = &[
+    Model {
+        name: "r2_no_signal_is_lost",
+        claim: "A worker that sleeps when there is nothing to do is woken by a drop and by a host function, and releases.",
+        lines: &["R2", "O6"],
+        threads: 2,
+        operations: "a worker's loop; 1 retire of a kept thing with work pending, 1 run of the host function",
+        bound: Some(3),
+        search: Search::Sample(1_000),
+        leaves_out: "the tick: only the signal wakes",
+        reaches: &["a host function told"],
+        body: signal,
+    },
+    Model {
+        name: "o6_memory_is_freed_once",
+        claim: "Two threads that take turns free retired memory once, after the work on it.",
+        lines: &["O6", "R1"],
+        threads: 2,
+        operations: "1 retire and 1 turn; 1 turn",
+        bound: Some(3),
+        search: Search::Sample(2_000),
+        leaves_out: "plain memory, freed when it is complete",
+        reaches: &["it was freed in a turn"],
+        body: freed_once,
+    },
+    Model {
+        name: "r2_second_signal_is_seen",
+        claim: "What a second host function announces while the first's signal is up is seen, without a second wake.",
+        lines: &["R2", "P11"],
+        threads: 2,
+        operations: "a worker's loop; 2 host functions, one after the other",
+        bound: Some(3),
+        search: Search::Sample(2_000),
+        leaves_out: "the tick: only the signal wakes",
+        reaches: &["both were released"],
+        body: second_signal,
+    },
+    Model {
+        name: "r6_no_call_after_loss",
+        claim: "A device lost while something waits: what is let go from then on is leaked and makes no driver call.",
+        lines: &["R6", "P11"],
+        threads: 2,
+        operations: "1 turn that learns of the loss; 1 retire; then 1 turn",
+        bound: Some(3),
+        search: Search::Sample(2_000),
+        leaves_out: "plain memory",
+        reaches: &["it was let go before the loss"],
+        body: lost,
+    },
+    Model {
+        name: "p11_tick_finds_what_no_function_tells",
+        claim: "Where a host function never runs, the tick asks the stream beside other turns, and the thing is released once.",
+        lines: &["P11", "R2"],
+        threads: 2,
+        operations: "1 turn that arms; 1 tick; then 1 tick",
+        bound: Some(3),
+        search: Search::Sample(2_000),
+        leaves_out: "plain memory",
+        reaches: &["a host function was left unheard"],
+        body: tick,
+    },
+];
+
+fn signal(reached: &Reached) {
+    // setup: work on a stream, and a thing that must outlive it
+    let world = Arc::new(World::new());
+    let (pins, reclaim) = (Arc::new(Pins::<Device>::new()), Arc::new(Reclaim::<Device>::new()));
+    let stream = world.stream();
+    let x = world.buffer();
+    let number = world.launch(&stream, &[(&x, Write)]);
+    // threads
+    let worker = spawn({
+        let (world, pins, reclaim) = (world.clone(), pins.clone(), reclaim.clone());
+        move || {
+            reclaim.signal.attend(thread::current());
+            // The driver's side of this model runs here once there is a function, so that only the signal is in question.
+            loop {
+                let signalled = reclaim.signal.take();
+                let left = reclaim.turn(&world.context, &pins, Ask::Arm).total();
+                if left == 0 && reclaim.figures.released.load(std::sync::atomic::Ordering::Relaxed) == 1 {
+                    return;
+                }
+                if !signalled {
+                    thread::park();
+                }
+            }
+        }
+    });
+    let mut points = Points::new();
+    points.push(Point { stream: stream.clone(), number });
+    reclaim.retire(Retired { resource: Resource::Kept(Box::new(())), points });
+    let mut told = 0;
+    while told == 0 {
+        told = world.device.run_host_functions();
+        if told == 0 {
+            super::checker::yield_now();
+        }
+    }
+    // join
+    worker.join().unwrap();
+    // claim: the worker ended, so no signal was lost
+    reached.mark("a host function told");
+}
+
+fn freed_once(reached: &Reached) {
+    // setup: a device without stream-ordered memory
+    let mut capabilities = Capabilities::default();
+    capabilities.stream_ordered_memory = false;
+    let device = Device::new(capabilities);
+    let world = Arc::new(World { context: Context::new(device.clone()), device });
+    let (pins, reclaim) = (Arc::new(Pins::<Device>::new()), Arc::new(Reclaim::<Device>::new()));
+    let stream = world.stream();
+    let x = world.buffer();
+    let number = world.launch(&stream, &[(&x, Write)]);
+    // threads
+    let other = spawn({
+        let (world, pins, reclaim) = (world.clone(), pins.clone(), reclaim.clone());
+        move || reclaim.turn(&world.context, &pins, Ask::Query)
+    });
+    let mut points = Points::new();
+    points.push(Point { stream: stream.clone(), number });
+    world.device.without_calls("R1: a drop made a driver call", &[], || {
+        reclaim.retire(Retired { resource: Resource::Memory(x.address, BYTES), points });
+    });
+    reclaim.turn(&world.context, &pins, Ask::Query);
+    // join
+    other.join().unwrap();
+    // claim
+    let early = world.device.count(Call::FreeAsync) + world.device.count(Call::Free);
+    reached.mark_if(early == 1, "it was freed in a turn");
+    reclaim.turn(&world.context, &pins, Ask::Query);
+    let freed = world.device.count(Call::FreeAsync) + world.device.count(Call::Free);
+    assert_eq!(freed, 1, "O6: memory was freed not once");
+}
+
+/// A device without stream-ordered memory, so that a free waits for its work.
+fn plain() -> Arc<World> {
+    let mut capabilities = Capabilities::default();
+    capabilities.stream_ordered_memory = false;
+    let device = Device::new(capabilities);
+    Arc::new(World { context: Context::new(device.clone()), device })
+}
+
+fn second_signal(reached: &Reached) {
+    // setup: two things wait for two streams, and the host functions are in place
+    let world = Arc::new(World::new());
+    let (pins, reclaim) = (Arc::new(Pins::<Device>::new()), Arc::new(Reclaim::<Device>::new()));
+    for stream in [world.stream(), world.stream()] {
+        let x = world.buffer();
+        let number = world.launch(&stream, &[(&x, Write)]);
+        let mut points = Points::new();
+        points.push(Point { stream, number });
+        reclaim.retire(Retired { resource: Resource::Kept(Box::new(())), points });
+    }
+    reclaim.turn(&world.context, &pins, Ask::Arm);
+    assert_eq!(world.device.host_functions(), 2, "R2: two streams need two host functions");
+    reclaim.signal.take();
+    // threads
+    let worker = spawn({
+        let (world, pins, reclaim) = (world.clone(), pins.clone(), reclaim.clone());
+        move || {
+            reclaim.signal.attend(thread::current());
+            loop {
+                let signalled = reclaim.signal.take();
+                if reclaim.turn(&world.context, &pins, Ask::Arm).total() == 0 {
+                    return;
+                }
+                if !signalled {
+                    thread::park();
+                }
+            }
+        }
+    });
+    // As the start of the worker does: what was announced before it had a name.
+    worker.thread().unpark();
+    world.device.run_host_functions();
+    worker.thread().unpark();
+    // join: a lost signal is a deadlock
+    worker.join().unwrap();
+    // claim
+    assert_eq!(reclaim.pending(), 0, "R2: a worker slept beside work that was announced");
+    reached.mark("both were released");
+}
+
+fn lost(reached: &Reached) {
+    // setup: memory waits for a stream whose next query loses the device
+    let world = plain();
+    let (pins, reclaim) = (Arc::new(Pins::<Device>::new()), Arc::new(Reclaim::<Device>::new()));
+    let stream = world.stream();
+    let (x, y) = (world.buffer(), world.buffer());
+    let number = world.launch(&stream, &[(&x, Write)]);
+    let mut points = Points::new();
+    points.push(Point { stream: stream.clone(), number });
+    reclaim.retire(Retired { resource: Resource::Memory(x.address, BYTES), points });
+    world.device.fail(Call::StreamQuery, ErrorKind::DeviceLost, 0);
+    // threads
+    let turner = spawn({
+        let (world, pins, reclaim) = (world.clone(), pins.clone(), reclaim.clone());
+        move || reclaim.turn(&world.context, &pins, Ask::Query)
+    });
+    reclaim.retire(Retired { resource: Resource::Memory(y.address, BYTES), points: Points::new() });
+    // join
+    turner.join().unwrap();
+    // claim: the device is gone, and nobody calls it any more
+    reached.mark_if(world.device.count(Call::Free) == 1, "it was let go before the loss");
+    let left = world.device.without_calls("R6: a driver call was made after the device was lost", &[], || {
+        reclaim.retire(Retired { resource: Resource::Memory(y.address, BYTES), points: Points::new() });
+        reclaim.turn(&world.context, &pins, Ask::Both)
+    });
+    assert_eq!(left.total(), 0, "R6: something waits for a device that is gone");
+}
+
+fn tick(reached: &Reached) {
+    // setup: memory waits for a stream
+    let world = plain();
+    let (pins, reclaim) = (Arc::new(Pins::<Device>::new()), Arc::new(Reclaim::<Device>::new()));
+    let stream = world.stream();
+    let x = world.buffer();
+    let number = world.launch(&stream, &[(&x, Write)]);
+    let mut points = Points::new();
+    points.push(Point { stream: stream.clone(), number });
+    reclaim.retire(Retired { resource: Resource::Memory(x.address, BYTES), points });
+    // threads
+    let arming = spawn({
+        let (world, pins, reclaim) = (world.clone(), pins.clone(), reclaim.clone());
+        move || reclaim.turn(&world.context, &pins, Ask::Arm)
+    });
+    reclaim.turn(&world.context, &pins, Ask::Both);
+    // join
+    arming.join().unwrap();
+    reclaim.turn(&world.context, &pins, Ask::Both);
+    // claim: no host function ever ran
+    reached.mark_if(world.device.host_functions() > 0, "a host function was left unheard");
+    assert_eq!(world.device.count(Call::Free), 1, "P11: what no host function tells is never released");
+}

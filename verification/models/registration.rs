@@ -1,0 +1,409 @@
+//! Registered host memory and its release: P1 to P3, P5, P6, P9, P12.
+//!
+//! The device checks: no range is registered twice or unregistered while in use, and no two calls about one range are unordered.
+
+use std::ptr::NonNull;
+
+use super::checker::spawn;
+use super::device::Device;
+use super::ownership::World;
+use super::tenure::driver::{Call, ErrorKind, HostAccess, HostPointer};
+use super::tenure::ownership::{Access, Points, Use, submit};
+use super::tenure::reclaim::{Ask, Reclaim, Resource, Retired};
+use super::tenure::registration::{HostRange, Pin, Pins, Request};
+use super::tenure::stream::StreamState;
+use super::tenure::sync::Arc;
+use super::{Model, Reached, Search};
+
+/// Where the models' host memory is said to lie: never touched, only registered.
+const BASE: usize = 0x10_0000;
+
+/// The models of this file.
+pub const MODELS: &[Model] = &[
+    Model {
+        name: "p1_two_threads_wrap_and_free_one_range",
+        claim: "Two threads that wrap and let go one range keep count and registration together, and undo it once.",
+        lines: &["P1", "P5", "P6"],
+        threads: 2,
+        operations: "1 wrap, 1 give back and 1 release each",
+        bound: Some(3),
+        search: Search::Sample(2_000),
+        leaves_out: "the memory is never touched",
+        reaches: &["the registration was shared", "it was registered twice over"],
+        body: wrap_and_free,
+    },
+    Model {
+        name: "p2_larger_wrap_waits_for_pending_release",
+        claim: "A larger wrap over a range whose release is pending never uses the shorter registration, beside the release by another.",
+        lines: &["P2", "P12", "P3"],
+        threads: 2,
+        operations: "1 larger wrap and use; 1 turn that releases",
+        bound: Some(3),
+        search: Search::Sample(2_000),
+        leaves_out: "the memory is never touched",
+        reaches: &["the wrap released the shorter one"],
+        body: larger_over_pending,
+    },
+    Model {
+        name: "p3_release_waits_for_both_wraps",
+        claim: "Two wraps of one range used on two streams: the range is unregistered after the work of both.",
+        lines: &["P3", "P5"],
+        threads: 2,
+        operations: "1 use and 1 give back each, 1 turn each",
+        bound: Some(3),
+        search: Search::Sample(2_000),
+        leaves_out: "the memory is never touched",
+        reaches: &["it was released in a turn"],
+        body: two_wraps,
+    },
+    Model {
+        name: "p6_driver_calls_are_serialized",
+        claim: "Registers and unregisters of two ranges by two threads are made one after the other.",
+        lines: &["P6"],
+        threads: 2,
+        operations: "1 wrap, 1 give back and 1 release each, of its own range",
+        bound: Some(3),
+        search: Search::Sample(2_000),
+        leaves_out: "the memory is never touched",
+        reaches: &["both were registered"],
+        body: two_ranges,
+    },
+    Model {
+        name: "p9_failed_register_leaves_nothing",
+        claim: "A register that fails leaves no count, and a second thread can register the range.",
+        lines: &["P9", "P1"],
+        threads: 2,
+        operations: "1 wrap each, the first driver call fails",
+        bound: Some(3),
+        search: Search::Sample(2_000),
+        leaves_out: "the memory is never touched",
+        reaches: &["one wrap failed"],
+        body: failed_register,
+    },
+    Model {
+        name: "p9_failed_unregister_keeps_the_range",
+        claim: "A range that could not be unregistered stays in quarantine, whoever tried, and is never registered again.",
+        lines: &["P9", "P1"],
+        threads: 2,
+        operations: "1 give back and 1 turn each, the unregister fails",
+        bound: Some(3),
+        search: Search::Sample(2_000),
+        leaves_out: "the memory is never touched",
+        reaches: &["the range was kept"],
+        body: failed_unregister,
+    },
+    Model {
+        name: "p10_foreign_registration_is_borrowed",
+        claim: "Two threads that wrap and let go memory that other code registered use it, and never undo it.",
+        lines: &["P10", "P5"],
+        threads: 2,
+        operations: "1 wrap, 1 give back and 1 turn each",
+        bound: Some(3),
+        search: Search::Sample(2_000),
+        leaves_out: "the memory is never touched",
+        reaches: &["the wrap was shared", "it was borrowed twice over"],
+        body: foreign,
+    },
+    Model {
+        name: "p8_longer_wrap_beside_let_go",
+        claim: "A longer wrap beside the end of a shorter one is refused with its error, or gets a registration of its full length.",
+        lines: &["P2", "P8"],
+        threads: 2,
+        operations: "1 give back and 1 turn; 1 longer wrap",
+        bound: Some(3),
+        search: Search::Sample(2_000),
+        leaves_out: "the memory is never touched",
+        reaches: &["it was refused", "it got a registration of its own"],
+        body: longer_beside_let_go,
+    },
+    Model {
+        name: "p12_old_decision_about_new_registration",
+        claim: "A release decided about an earlier registration does not undo a later one of the same addresses.",
+        lines: &["P12", "P3"],
+        threads: 2,
+        operations: "1 give back and its release; 1 longer wrap, use and give back",
+        bound: Some(3),
+        search: Search::Sample(2_000),
+        leaves_out: "the memory is never touched",
+        reaches: &["the old decision was void"],
+        body: old_decision,
+    },
+];
+
+/// A world with pins and their reclaim.
+#[derive(Debug)]
+struct Place {
+    world: World,
+    pins: Pins<Device>,
+    reclaim: Reclaim<Device>,
+}
+
+impl Place {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { world: World::new(), pins: Pins::new(), reclaim: Reclaim::new() })
+    }
+
+    fn wrap(&self, bytes: usize) -> Option<Arc<Pin<Device>>> {
+        self.wrap_at(BASE, bytes)
+    }
+
+    fn wrap_at(&self, base: usize, bytes: usize) -> Option<Arc<Pin<Device>>> {
+        let base = HostPointer(NonNull::new(std::ptr::without_provenance_mut(base)).expect("the address is not zero"));
+        let request = Request { range: HostRange { base, bytes }, access: HostAccess::ReadWrite, scope: None };
+        self.pins.pin(&self.world.context, request, None).ok().map(|(pin, _)| pin)
+    }
+
+    /// As the drop of a wrap does.
+    fn let_go(&self, pin: &Arc<Pin<Device>>) {
+        if let Some(epoch) = self.pins.give_back(pin) {
+            let resource = Resource::Pin(pin.clone(), epoch);
+            self.reclaim.retire(Retired { resource, points: Points::new() });
+        }
+    }
+
+    fn write(&self, stream: &Arc<StreamState<Device>>, pin: &Pin<Device>) {
+        let mut uses = [Use::new(&pin.record, Access::Write)];
+        let pointers = [(pin.device, pin.range.bytes as u64, true)];
+        let answer =
+            submit(&self.world.context, stream, &mut uses, Call::Launch, |device, raw| device.kernel(raw, &pointers));
+        assert!(answer.is_ok(), "O5: a launch failed though the driver accepted all");
+    }
+
+    fn turn(&self) {
+        self.reclaim.turn(&self.world.context, &self.pins, Ask::Query);
+    }
+
+    /// What is left is released, once.
+    fn ends(&self) {
+        // A turn may leave to another what that one then finds busy: a few are enough when nobody else is there.
+        for _ in 0..3 {
+            self.turn();
+        }
+        self.world.device.ends_clean();
+    }
+}
+
+fn wrap_and_free(reached: &Reached) {
+    // setup
+    let place = Place::new();
+    // threads
+    let work = |place: &Place| {
+        let pin = place.wrap(64).expect("P8: the same range is shared");
+        place.let_go(&pin);
+        place.turn();
+    };
+    let other = spawn({
+        let place = place.clone();
+        move || work(&place)
+    });
+    work(&place);
+    // join
+    other.join().unwrap();
+    // claim
+    let registered = place.world.device.count(Call::HostRegister);
+    reached.mark_if(registered == 1, "the registration was shared");
+    reached.mark_if(registered == 2, "it was registered twice over");
+    place.ends();
+    assert_eq!(place.world.device.registrations(), 0, "P5: a count was not given back");
+}
+
+fn larger_over_pending(reached: &Reached) {
+    // setup: a shorter wrap, used and let go
+    let place = Place::new();
+    let stream = place.world.stream();
+    let short = place.wrap(32).expect("nothing is registered yet");
+    place.write(&stream, &short);
+    place.let_go(&short);
+    drop(short);
+    // threads
+    let worker = spawn({
+        let place = place.clone();
+        move || place.turn()
+    });
+    let long = place.wrap(64).expect("P2: a larger wrap waits for a pending one");
+    assert_eq!(long.range.bytes, 64, "P2: the shorter registration was used for a larger wrap");
+    place.write(&stream, &long);
+    reached.mark_if(place.world.device.count(Call::StreamSynchronize) > 0, "the wrap released the shorter one");
+    place.let_go(&long);
+    place.turn();
+    // join
+    worker.join().unwrap();
+    // claim: the device
+    place.ends();
+    assert_eq!(place.world.device.registrations(), 0, "P5: a count was not given back");
+}
+
+fn two_wraps(reached: &Reached) {
+    // setup
+    let place = Place::new();
+    let (a, b) = (place.world.stream(), place.world.stream());
+    let pins = [place.wrap(64), place.wrap(64)].map(|pin| pin.expect("P8: the same range is shared"));
+    let [first, second] = pins;
+    // threads
+    let other = spawn({
+        let place = place.clone();
+        move || {
+            place.write(&b, &second);
+            place.let_go(&second);
+            drop(second);
+            place.turn();
+        }
+    });
+    place.write(&a, &first);
+    place.let_go(&first);
+    drop(first);
+    place.turn();
+    // join
+    other.join().unwrap();
+    // claim: the device, at each unregister
+    reached.mark_if(place.world.device.registrations() == 0, "it was released in a turn");
+    place.ends();
+    assert_eq!(place.world.device.registrations(), 0, "P5: a count was not given back");
+}
+
+fn two_ranges(reached: &Reached) {
+    // setup
+    let place = Place::new();
+    // threads
+    let work = |place: &Place, base| {
+        let pin = place.wrap_at(base, 64).expect("nothing is in the way");
+        place.let_go(&pin);
+        place.turn();
+    };
+    let other = spawn({
+        let place = place.clone();
+        move || work(&place, 2 * BASE)
+    });
+    work(&place, BASE);
+    // join
+    other.join().unwrap();
+    // claim: the device's witness of these calls
+    reached.mark_if(place.world.device.count(Call::HostRegister) == 2, "both were registered");
+    place.ends();
+}
+
+fn failed_register(reached: &Reached) {
+    // setup
+    let place = Place::new();
+    place.world.device.fail(Call::HostRegister, ErrorKind::OutOfMemory, 0);
+    // threads
+    let work = |place: &Place| {
+        let pin = place.wrap(64);
+        pin.iter().for_each(|pin| place.let_go(pin));
+        pin.is_some()
+    };
+    let other = spawn({
+        let place = place.clone();
+        move || work(&place)
+    });
+    let mine = work(&place);
+    // join
+    let other = other.join().unwrap();
+    // claim
+    assert!(mine || other, "P9: a failed register was left in the way of a second");
+    reached.mark_if(mine != other, "one wrap failed");
+    place.ends();
+    let census = place.pins.census();
+    assert_eq!(census, (0, 0, 0), "P9: a failed register left something in the table");
+}
+
+fn failed_unregister(reached: &Reached) {
+    // setup: two counts on one range
+    let place = Place::new();
+    let [first, second] = [place.wrap(64), place.wrap(64)].map(|pin| pin.expect("P8: the same range is shared"));
+    place.world.device.fail(Call::HostUnregister, ErrorKind::InvalidValue, 0);
+    // threads
+    let other = spawn({
+        let place = place.clone();
+        move || {
+            place.let_go(&second);
+            place.turn();
+        }
+    });
+    place.let_go(&first);
+    place.turn();
+    // join
+    other.join().unwrap();
+    place.turn();
+    // claim
+    assert_eq!(place.pins.census(), (0, 0, 1), "P9: a range that could not be unregistered was forgotten");
+    assert!(place.wrap(64).is_none(), "P9: a range in quarantine was wrapped");
+    assert_eq!(place.world.device.count(Call::HostUnregister), 1, "P9: an unregister that failed was tried again");
+    reached.mark("the range was kept");
+}
+
+fn foreign(reached: &Reached) {
+    // setup
+    let place = Place::new();
+    let base = HostPointer(NonNull::new(std::ptr::without_provenance_mut(BASE)).expect("the address is not zero"));
+    place.world.device.register_foreign(base, 64);
+    // threads
+    let work = |place: &Place| {
+        let pin = place.wrap(64).expect("P10: memory that others registered can be used");
+        place.let_go(&pin);
+        place.turn();
+    };
+    let other = spawn({
+        let place = place.clone();
+        move || work(&place)
+    });
+    work(&place);
+    // join
+    other.join().unwrap();
+    // claim: the device
+    place.ends();
+    let tried = place.world.device.count(Call::HostRegister);
+    reached.mark_if(tried == 1, "the wrap was shared");
+    reached.mark_if(tried == 2, "it was borrowed twice over");
+    assert_eq!(place.pins.census(), (0, 0, 0), "P5: a count was not given back");
+}
+
+fn longer_beside_let_go(reached: &Reached) {
+    // setup
+    let place = Place::new();
+    let short = place.wrap(32).expect("nothing is registered yet");
+    // threads
+    let other = spawn({
+        let place = place.clone();
+        move || {
+            place.let_go(&short);
+            place.turn();
+        }
+    });
+    let long = place.wrap(64);
+    // claim
+    if let Some(long) = &long {
+        assert!(long.range.bytes == 64, "P2: a longer wrap shares a shorter registration");
+        place.let_go(long);
+    }
+    // join
+    other.join().unwrap();
+    reached.mark_if(long.is_none(), "it was refused");
+    reached.mark_if(long.is_some(), "it got a registration of its own");
+    place.ends();
+}
+
+fn old_decision(reached: &Reached) {
+    // setup: the decision about the shorter registration is made, and not yet carried out
+    let place = Place::new();
+    let stream = place.world.stream();
+    let short = place.wrap(32).expect("nothing is registered yet");
+    let epoch = place.pins.give_back(&short).expect("it was the only count");
+    // threads
+    let slow = spawn({
+        let (place, short) = (place.clone(), short.clone());
+        move || match place.pins.release(&place.world.context, &short, epoch) {
+            Some(Ok(owner)) => owner.is_none(),
+            _ => panic!("P9: a release failed though the driver accepts all"),
+        }
+    });
+    let long = place.wrap(64).expect("P2: a longer wrap waits for a pending one");
+    place.write(&stream, &long);
+    place.let_go(&long);
+    // join
+    let void = slow.join().unwrap();
+    // claim: the device, at each unregister
+    reached.mark_if(void, "the old decision was void");
+    place.ends();
+    assert_eq!(place.world.device.registrations(), 0, "P5: a count was not given back");
+}

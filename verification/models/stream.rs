@@ -1,0 +1,279 @@
+//! The stream pool and its guests: S1 to S3, S6.
+//!
+//! The device checks: a stream that is handed out is idle (S2), and from then on nobody but its holder puts anything on it (S3).
+
+use super::checker::spawn;
+use super::ownership::World;
+use super::tenure::driver::{Call, ErrorKind, Priority};
+use super::tenure::ownership::Access::{Read, Write};
+use super::tenure::stream::Pool;
+use super::tenure::sync::Arc;
+use super::{Model, Reached, Search};
+
+use super::device::Device;
+
+/// The models of this file.
+pub const MODELS: &[Model] = &[
+    Model {
+        name: "s1_two_claims_never_share",
+        claim: "Two claims beside one returned stream get two streams, and make no more than two.",
+        lines: &["S1", "S5"],
+        threads: 2,
+        operations: "1 claim each",
+        bound: Some(3),
+        search: Search::Sample(2_000),
+        leaves_out: "one priority",
+        reaches: &["the returned stream was handed out again"],
+        body: two_claims,
+    },
+    Model {
+        name: "s3_stale_buffer_beside_claim",
+        claim: "A buffer last used under a lease that ended puts nothing on its stream once another claim holds it.",
+        lines: &["S2", "S3"],
+        threads: 2,
+        operations: "1 claim; 1 write that moves the stale buffer to another stream",
+        bound: Some(3),
+        search: Search::Sample(2_000),
+        leaves_out: "one priority",
+        reaches: &["the stream changed hands", "the mover came first"],
+        body: stale_buffer,
+    },
+    Model {
+        name: "s3_stale_host_wait_beside_claim",
+        claim: "A host read of a buffer last used under a lease that ended is a guest there, or finds it finished.",
+        lines: &["S2", "S3", "O3"],
+        threads: 2,
+        operations: "1 claim; 1 host read of the stale buffer",
+        bound: Some(3),
+        search: Search::Sample(2_000),
+        leaves_out: "one priority",
+        reaches: &["the read made no driver call"],
+        body: stale_host_wait,
+    },
+    Model {
+        name: "s6_trim_beside_guest",
+        claim: "A stream is not destroyed while a guest uses it, and a destroyed one reads as finished.",
+        lines: &["S6"],
+        threads: 2,
+        operations: "1 trim; 1 write that moves a buffer last used there",
+        bound: Some(3),
+        search: Search::Sample(2_000),
+        leaves_out: "one priority",
+        reaches: &["the stream was destroyed", "the stream was kept"],
+        body: trim_beside_guest,
+    },
+    Model {
+        name: "s2_busy_stream_is_not_claimed",
+        claim: "A claim beside the end of the work on a returned stream gets that stream only after an idle answer.",
+        lines: &["S2"],
+        threads: 2,
+        operations: "1 claim; the work may end",
+        bound: Some(3),
+        search: Search::Sample(2_000),
+        leaves_out: "one priority",
+        reaches: &["the busy stream was left", "the idle stream was taken"],
+        body: busy_stream,
+    },
+    Model {
+        name: "s5_failed_creation_leaves_the_pool",
+        claim: "A creation that fails beside another claim leaves room for as many streams as before.",
+        lines: &["S5"],
+        threads: 2,
+        operations: "1 claim each, the first creation fails",
+        bound: Some(3),
+        search: Search::Sample(2_000),
+        leaves_out: "one priority",
+        reaches: &["one claim failed"],
+        body: failed_creation,
+    },
+    Model {
+        name: "s7_stream_that_a_guest_broke_is_not_claimed",
+        claim: "A stream on which a guest's wait failed is not handed out to a claim that comes after, nor to one beside it.",
+        lines: &["S7"],
+        threads: 2,
+        operations: "1 host wait that fails; 1 claim",
+        bound: Some(3),
+        search: Search::Sample(2_000),
+        leaves_out: "one priority; the error is not sticky, so that the driver itself goes on",
+        reaches: &["the wait failed", "the claim came first"],
+        body: broken_by_guest,
+    },
+];
+
+fn two_claims(reached: &Reached) {
+    // setup
+    let world = Arc::new(World::new());
+    let pool = Arc::new(Pool::<Device>::new(2));
+    let first = pool.claim(&world.context, Priority::Normal).expect("the pool may make a stream");
+    pool.give(first);
+    // threads
+    let claim = |world: &World, pool: &Pool<Device>| {
+        let stream = pool.claim(&world.context, Priority::Normal).expect("S5: two streams are enough for two claims");
+        world.device.handed_out(&stream.raw);
+        stream
+    };
+    let other = spawn({
+        let (world, pool) = (world.clone(), pool.clone());
+        move || claim(&world, &pool)
+    });
+    let mine = claim(&world, &pool);
+    // join
+    let other = other.join().unwrap();
+    // claim
+    assert_ne!(mine.id(), other.id(), "S1: two live leases hold one stream");
+    let made = pool.figures().made;
+    assert!(made <= 2, "S5: more streams were made than leases lived");
+    reached.mark_if(made == 2 && world.device.count(Call::StreamQuery) > 0, "the returned stream was handed out again");
+}
+
+fn stale_buffer(reached: &Reached) {
+    // setup: X was written under a lease that has ended
+    let world = Arc::new(World::new());
+    let pool = Arc::new(Pool::<Device>::new(2));
+    let old = pool.claim(&world.context, Priority::Normal).expect("the pool may make a stream");
+    let id = old.id();
+    let x = Arc::new(world.buffer());
+    world.launch(&old, &[(&x, Write)]);
+    pool.give(old);
+    let other = world.stream();
+    // threads: the new holder puts his own work on the stream
+    let claimer = spawn({
+        let (world, pool) = (world.clone(), pool.clone());
+        move || {
+            let stream = pool.claim(&world.context, Priority::Normal).expect("the pool may make two streams");
+            world.device.handed_out(&stream.raw);
+            let y = world.buffer();
+            world.launch(&stream, &[(&y, Write)]);
+            world.device.given_back(&stream.raw);
+            stream.id()
+        }
+    });
+    world.launch(&other, &[(&x, Write)]);
+    // join
+    let claimed = claimer.join().unwrap();
+    // claim: the device
+    reached.mark_if(claimed == id, "the stream changed hands");
+    reached.mark_if(world.device.count(Call::StreamWaitEvent) == 1, "the mover came first");
+}
+
+fn stale_host_wait(reached: &Reached) {
+    // setup
+    let world = Arc::new(World::new());
+    let pool = Arc::new(Pool::<Device>::new(2));
+    let old = pool.claim(&world.context, Priority::Normal).expect("the pool may make a stream");
+    let x = Arc::new(world.buffer());
+    world.launch(&old, &[(&x, Write)]);
+    pool.give(old);
+    // threads
+    let claimer = spawn({
+        let (world, pool) = (world.clone(), pool.clone());
+        move || {
+            let stream = pool.claim(&world.context, Priority::Normal).expect("the pool may make two streams");
+            world.device.handed_out(&stream.raw);
+            world.device.given_back(&stream.raw);
+        }
+    });
+    world.host_reads(&x);
+    // join
+    claimer.join().unwrap();
+    // claim: the device
+    reached.mark_if(world.device.count(Call::StreamSynchronize) == 0, "the read made no driver call");
+}
+
+fn trim_beside_guest(reached: &Reached) {
+    // setup
+    let world = Arc::new(World::new());
+    let pool = Arc::new(Pool::<Device>::new(2));
+    let old = pool.claim(&world.context, Priority::Normal).expect("the pool may make a stream");
+    let x = Arc::new(world.buffer());
+    world.launch(&old, &[(&x, Read)]);
+    pool.give(old);
+    let other = world.stream();
+    // threads
+    let trimmer = spawn({
+        let (world, pool) = (world.clone(), pool.clone());
+        move || pool.trim(&world.context)
+    });
+    world.launch(&other, &[(&x, Write)]);
+    // join
+    let destroyed = trimmer.join().unwrap();
+    // claim: the device knows a call on a destroyed stream
+    reached.mark_if(destroyed == 1, "the stream was destroyed");
+    reached.mark_if(destroyed == 0, "the stream was kept");
+}
+
+fn busy_stream(reached: &Reached) {
+    // setup: a returned stream with work that does not end yet
+    let world = Arc::new(World::new());
+    let pool = Arc::new(Pool::<Device>::new(2));
+    let old = pool.claim(&world.context, Priority::Normal).expect("the pool may make a stream");
+    let x = world.buffer();
+    world.launch(&old, &[(&x, Write)]);
+    world.device.hold(&old.raw);
+    pool.give(old.clone());
+    // threads
+    let claimer = spawn({
+        let (world, pool) = (world.clone(), pool.clone());
+        move || {
+            let stream = pool.claim(&world.context, Priority::Normal).expect("the pool may make two streams");
+            world.device.handed_out(&stream.raw);
+            stream.id()
+        }
+    });
+    let touch = world.stream();
+    world.launch(&touch, &[]);
+    world.device.let_go(&old.raw);
+    world.launch(&touch, &[]);
+    // join
+    let claimed = claimer.join().unwrap();
+    // claim: the device
+    reached.mark_if(claimed != old.id(), "the busy stream was left");
+    reached.mark_if(claimed == old.id(), "the idle stream was taken");
+}
+
+fn failed_creation(reached: &Reached) {
+    // setup: room for two
+    let world = Arc::new(World::new());
+    let pool = Arc::new(Pool::<Device>::new(2));
+    world.device.fail(Call::StreamCreate, ErrorKind::OutOfMemory, 0);
+    // threads
+    let other = spawn({
+        let (world, pool) = (world.clone(), pool.clone());
+        move || pool.claim(&world.context, Priority::Normal).is_ok()
+    });
+    let mine = pool.claim(&world.context, Priority::Normal).is_ok();
+    // join
+    let other = other.join().unwrap();
+    // claim: whoever failed left his room
+    assert_ne!(mine, other, "S5: exactly the refused creation fails");
+    let again = pool.claim(&world.context, Priority::Normal).is_ok();
+    assert!(again, "S5: a failed creation took room in the pool for ever");
+    assert_eq!(pool.figures().alive, 2, "S5: a failed creation was counted as a stream");
+    reached.mark("one claim failed");
+}
+
+fn broken_by_guest(reached: &Reached) {
+    // setup: X was written under a lease that has ended, and the next wait there fails
+    let world = Arc::new(World::new());
+    let pool = Arc::new(Pool::<Device>::new(2));
+    let old = pool.claim(&world.context, Priority::Normal).expect("the pool may make a stream");
+    let x = Arc::new(world.buffer());
+    world.launch(&old, &[(&x, Write)]);
+    pool.give(old.clone());
+    world.device.fail(Call::StreamSynchronize, ErrorKind::InvalidHandle, 0);
+    // threads
+    let waiter = spawn({
+        let (world, x) = (world.clone(), x.clone());
+        move || x.record.wait(&world.context, Read).is_err()
+    });
+    let claimed = pool.claim(&world.context, Priority::Normal).expect("the pool may make two streams");
+    // claim: a stream in use here is sound, and stays so
+    assert!(claimed.broken().is_none(), "S7: a stream was handed out that had been given up");
+    pool.give(claimed.clone());
+    // join
+    let failed = waiter.join().unwrap();
+    let after = pool.claim(&world.context, Priority::Normal).expect("the pool may make two streams");
+    assert!(after.broken().is_none(), "S7: a stream was handed out that had been given up");
+    reached.mark_if(failed, "the wait failed");
+    reached.mark_if(!failed && claimed.id() == old.id(), "the claim came first");
+}

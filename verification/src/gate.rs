@@ -1,0 +1,309 @@
+//! The gate: every model passes and explores at least what it did before, the checkers see what they are trusted with, and every
+//! planted defect is killed, by its model and with its message.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::jobs::{Ended, Job, run};
+use crate::mutants::{CONTROL, EQUIVALENT, MUTANTS, Mutant};
+use crate::run::{litmus, models};
+use crate::{Checker, page};
+
+/// A run that takes longer has not ended: the gate fails.
+const LIMIT: Duration = Duration::from_secs(240);
+/// Executions that each model must at least explore: written by `page`, from a run.
+const PINNED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/executions.tsv");
+/// The core's source, in which every defect is looked for.
+const CORE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../core/src");
+
+/// Scenarios, each with the defect that it catches.
+const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/corpus");
+
+/// What one model did under one checker.
+pub struct ModelRun {
+    /// The checker.
+    pub checker: Checker,
+    /// The model.
+    pub model: &'static str,
+    /// How it ended.
+    pub ended: Ended,
+}
+
+/// What a planted defect came to.
+pub struct Kill {
+    /// The defect.
+    pub mutant: &'static Mutant,
+    /// How the model ended.
+    pub ended: Ended,
+}
+
+/// Everything that a run of the gate found.
+pub struct Findings {
+    /// Models under checkers.
+    pub models: Vec<ModelRun>,
+    /// Planted defects.
+    pub kills: Vec<Kill>,
+    /// What must not be.
+    pub faults: Vec<String>,
+}
+
+/// Runs the gate; whether it holds. With `write` the pinned executions and the page are written from this run, else compared with it.
+pub fn gate(write: bool) -> bool {
+    let mut findings = Findings { models: Vec::new(), kills: Vec::new(), faults: Vec::new() };
+    run_litmus(&mut findings);
+    run_models(&mut findings);
+    run_mutants(&mut findings);
+    check_sources(&mut findings);
+    if write {
+        write_pinned(&findings);
+        page::write(&findings);
+    } else {
+        check_pinned(&mut findings);
+        page::check(&mut findings);
+    }
+    let executions: u64 = findings.models.iter().filter_map(|run| Some(run.ended.outcome.as_ref()?.executions)).sum();
+    let killed = findings.kills.iter().filter(|kill| kill.is_right()).count();
+    println!(
+        "{} runs of models, {executions} executions; {killed} of {} planted defects killed",
+        findings.models.len(),
+        MUTANTS.len()
+    );
+    if findings.models.is_empty() || executions == 0 {
+        findings.faults.push("no model was run".to_owned());
+    }
+    for fault in &findings.faults {
+        println!("FAULT: {fault}");
+    }
+    println!("{} passed, {} failed", findings.models.len() + killed, findings.faults.len());
+    findings.faults.is_empty()
+}
+
+fn run_litmus(findings: &mut Findings) {
+    let names: Vec<_> = litmus(Checker::Loom).iter().map(|program| (program.name, program.outcomes)).collect();
+    let job = |checker, name: &str| Job { checker, model: format!("litmus:{name}"), mutant: None, bound: None };
+    let jobs: Vec<_> =
+        names.iter().flat_map(|(name, _)| [job(Checker::Loom, name), job(Checker::Shuttle, name)]).collect();
+    let ends = run(&jobs, LIMIT);
+    for ((name, expected), pair) in names.iter().zip(ends.chunks(2)) {
+        let outcomes = |end: &Ended| end.outcome.clone().map(|outcome| outcome.outcomes).unwrap_or_default();
+        let (loom, shuttle) = (outcomes(&pair[0]), outcomes(&pair[1]));
+        println!("litmus   {name:<44} loom {} shuttle {} expected {expected}", loom.len(), shuttle.len());
+        if loom != shuttle || loom.len() != *expected {
+            findings
+                .faults
+                .push(format!("{name}: loom and shuttle differ, or not {expected} outcomes: a checker is blind"));
+        }
+    }
+}
+
+fn run_models(findings: &mut Findings) {
+    let mut jobs = Vec::new();
+    for checker in Checker::ALL {
+        for model in models(checker) {
+            jobs.push((model, Job { checker, model: model.name.to_owned(), mutant: None, bound: None }));
+        }
+    }
+    let runs: Vec<_> = jobs.iter().map(|(_, job)| job.clone()).collect();
+    for ((model, job), ended) in jobs.into_iter().zip(run(&runs, LIMIT)) {
+        let verdict = verdict(job.checker, &ended);
+        let executions = ended.outcome.as_ref().map_or(0, |outcome| outcome.executions);
+        let bound = match (job.checker, model.bound) {
+            (Checker::Loom, Some(bound)) => format!("bound {bound}"),
+            (Checker::Loom, None) => "all".to_owned(),
+            _ => "-".to_owned(),
+        };
+        let name = job.checker.name();
+        println!(
+            "{name:<8} {:<44} {bound:<8} {executions:>8} executions  {}",
+            model.name,
+            verdict.as_deref().unwrap_or("ok")
+        );
+        if let Some(fault) = verdict {
+            findings.faults.push(format!("{} under {name}: {fault}", model.name));
+        }
+        findings.models.push(ModelRun { checker: job.checker, model: model.name, ended });
+    }
+}
+
+/// What is wrong with a run that should have passed.
+fn verdict(checker: Checker, ended: &Ended) -> Option<String> {
+    let Some(outcome) = &ended.outcome else { return Some(format!("did not end within {} s", LIMIT.as_secs())) };
+    if let Some(failure) = &outcome.failure {
+        return Some(format!("FAILED in execution {}: {failure}", outcome.executions));
+    }
+    if outcome.executions == 0 {
+        return Some("executed nothing".to_owned());
+    }
+    // Real threads take what paths they take.
+    if checker == Checker::Loom && !outcome.missing.is_empty() {
+        return Some(format!("never reached: {}", outcome.missing.join("; ")));
+    }
+    None
+}
+
+fn run_mutants(findings: &mut Findings) {
+    let mut jobs: Vec<_> = MUTANTS.iter().map(Mutant::job).collect();
+    jobs.push(Job { checker: Checker::Loom, model: CONTROL.model.to_owned(), mutant: Some(CONTROL.name), bound: None });
+    let mut ends = run(&jobs, LIMIT);
+    let control = ends.pop().expect("the control was run");
+    if verdict(Checker::Loom, &control).is_some() {
+        findings.faults.push("the control, a defect without code, was killed: kills prove nothing".to_owned());
+    }
+    for (mutant, ended) in MUTANTS.iter().zip(ends) {
+        let kill = Kill { mutant, ended };
+        println!("mutant   {:<28} {:<44} {}", mutant.name, mutant.model, kill.said());
+        if !kill.is_right() {
+            findings.faults.push(format!("{} was not killed as it should: {}", mutant.name, kill.said()));
+        }
+        findings.kills.push(kill);
+    }
+}
+
+impl Kill {
+    /// Whether the model failed, and with the message of this defect.
+    pub fn is_right(&self) -> bool {
+        let failure = self.ended.outcome.as_ref().and_then(|outcome| outcome.failure.as_ref());
+        failure.is_some_and(|failure| failure.contains(self.mutant.message))
+    }
+
+    /// In words.
+    pub fn said(&self) -> String {
+        match self.ended.outcome.as_ref().map(|outcome| (&outcome.failure, outcome.executions)) {
+            Some((Some(failure), executions)) => format!("killed at {executions}: {failure}"),
+            Some((None, executions)) => format!("SURVIVED {executions} executions"),
+            None => "did not end".to_owned(),
+        }
+    }
+}
+
+/// Every defect that the core has a place for is in the table, and the other way round.
+fn check_sources(findings: &mut Findings) {
+    let planted = planted_in(Path::new(CORE));
+    if planted.is_empty() {
+        findings.faults.push("no planted defect was found in the core's source".to_owned());
+    }
+    let caught = caught_by_corpus(Path::new(CORPUS));
+    for name in &planted {
+        let known = caught.contains(name)
+            || MUTANTS.iter().any(|mutant| mutant.name == name)
+            || EQUIVALENT.iter().any(|(equivalent, _)| equivalent == name);
+        if !known {
+            findings.faults.push(format!("the core has a place for the defect {name}, and no model is named for it"));
+        }
+    }
+    for mutant in MUTANTS.iter().filter(|mutant| !mutant.is_of_a_model()) {
+        if !planted.iter().any(|name| name == mutant.name) {
+            findings.faults.push(format!("the core has no place for the defect {}", mutant.name));
+        }
+    }
+}
+
+/// The defects that some scenario names as the one it catches. That it does is checked where the corpus is replayed.
+fn caught_by_corpus(folder: &Path) -> std::collections::BTreeSet<String> {
+    let mut caught = std::collections::BTreeSet::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for path in std::fs::read_dir(&folder).into_iter().flatten().flatten().map(|entry| entry.path()) {
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap_or_default();
+            let named = text.lines().filter_map(|line| line.strip_prefix("caught by ")?.split(' ').next());
+            caught.extend(named.map(str::to_owned));
+        }
+    }
+    caught
+}
+
+/// The names in `mutant!("...")` and `ordering!("...")` of the sources below `folder`.
+pub fn planted_in(folder: &Path) -> Vec<String> {
+    let mut names = std::collections::BTreeSet::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("the core's source is there").flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = std::fs::read_to_string(&path).expect("a source file is text");
+                for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {
+                    for part in ["mutant!(\"", "ordering!(\""] {
+                        names.extend(
+                            line.split(part).skip(1).filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())),
+                        );
+                    }
+                }
+            }
+        }
+    }
+    names.into_iter().collect()
+}
+
+fn pinned() -> BTreeMap<(String, String), u64> {
+    let text = std::fs::read_to_string(PINNED).unwrap_or_default();
+    let line = |line: &str| {
+        let mut fields = line.split('\t');
+        let key = (fields.next()?.to_owned(), fields.next()?.to_owned());
+        Some((key, fields.next()?.parse().ok()?))
+    };
+    text.lines().filter_map(line).collect()
+}
+
+fn check_pinned(findings: &mut Findings) {
+    let pinned = pinned();
+    for run in &findings.models {
+        let key = (run.checker.name().to_owned(), run.model.to_owned());
+        let executions = run.ended.outcome.as_ref().map_or(0, |outcome| outcome.executions);
+        match pinned.get(&key) {
+            // The order of the buffers' addresses moves loom's counts a little.
+            Some(least) if executions * 10 >= least * 7 => {}
+            Some(least) => {
+                findings.faults.push(format!("{} under {}: {executions} executions, {least} before", key.1, key.0))
+            }
+            None => findings.faults.push(format!("{} under {} has no pinned executions: run `page`", key.1, key.0)),
+        }
+    }
+}
+
+fn write_pinned(findings: &Findings) {
+    let mut text = String::new();
+    for run in &findings.models {
+        let executions = run.ended.outcome.as_ref().map_or(0, |outcome| outcome.executions);
+        text += &format!("{}\t{}\t{executions}\n", run.checker.name(), run.model);
+    }
+    std::fs::write(PINNED, text).expect("the pinned executions can be written");
+}
+
+/// Every model under loom, one preemption deeper than in the gate: hours, not minutes. A run is given an hour.
+pub fn slow() -> bool {
+    let deeper = |bound: Option<usize>| match bound {
+        Some(2) => Some("3"),
+        Some(3) => Some("4"),
+        _ => None,
+    };
+    let jobs: Vec<_> = models(Checker::Loom)
+        .into_iter()
+        .map(|model| Job {
+            checker: Checker::Loom,
+            model: model.name.to_owned(),
+            mutant: None,
+            bound: deeper(model.bound),
+        })
+        .collect();
+    let ends = run(&jobs, Duration::from_secs(3600));
+    let mut holds = true;
+    for (job, ended) in jobs.iter().zip(&ends) {
+        let fault = verdict(Checker::Loom, ended);
+        let executions = ended.outcome.as_ref().map_or(0, |outcome| outcome.executions);
+        let bound = job.bound.unwrap_or("all");
+        println!(
+            "loom     {:<44} {bound:<8} {executions:>9} executions  {}",
+            job.model,
+            fault.as_deref().unwrap_or("ok")
+        );
+        holds &= fault.is_none();
+    }
+    holds
+}
