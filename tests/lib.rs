@@ -11,6 +11,8 @@
 //! | [`expectations`] | which cases a profile fails, as data |
 //! | [`storm`] | the stress program |
 
+#![allow(clippy::multiple_unsafe_ops_per_block, reason = "a case tells one story of driver calls, with one reason")]
+
 pub mod bench;
 pub mod conformance;
 pub mod counting;

@@ -29,7 +29,10 @@ fn main() {
             eprintln!("{panic}");
         }
     }));
-    let mut trials = vec![Trial::test("expectations name cases and profiles", || Ok(check_expectations()))];
+    let mut trials = vec![Trial::test("expectations name cases and profiles", || {
+        check_expectations();
+        Ok(())
+    })];
     for profile in Profile::NAMES {
         for drive in DRIVES {
             trials.extend(cases::<SimBench>().into_iter().map(|case| trial(profile, drive, case)));

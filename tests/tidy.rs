@@ -291,11 +291,11 @@ fn functions(text: &str) -> BTreeMap<String, usize> {
     let (mut found, mut open): (_, Vec<(usize, String, usize)>) = (BTreeMap::new(), Vec::new());
     for (number, line) in text.lines().enumerate() {
         let indent = line.len() - line.trim_start().len();
-        if line.trim() == "}" {
-            if let Some(index) = open.iter().rposition(|(column, ..)| *column == indent) {
-                let (_, name, start) = open.remove(index);
-                found.insert(name, number + 1 - start);
-            }
+        if line.trim() == "}"
+            && let Some(index) = open.iter().rposition(|(column, ..)| *column == indent)
+        {
+            let (_, name, start) = open.remove(index);
+            found.insert(name, number + 1 - start);
         }
         let Some((before, after)) = line.split_once("fn ") else { continue };
         let modifiers = ["pub", "pub(crate)", "pub(super)", "unsafe", "const", "extern", "\"C\"", "async"];

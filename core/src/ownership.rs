@@ -16,18 +16,29 @@
 //! - Lock order: `inner` locks in address order, then one gate. Never two gates, never an `inner` while holding a gate.
 //!
 //! # Why n threads and m streams keep O1 to O4
-//! Take two conflicting submissions a and b on one buffer, on streams A and B, a's gate section before b's where A = B.
-//! - A = B: the driver runs a stream in order, and each was enqueued under A's gate: the edge is the stream itself.
-//! - A != B: at a, A covered the buffer (or held a slot, if a reads); at b, B did, and b or a writes. A cover (slot) of
-//!   A and a conflicting cover of B exclude each other, and each changes only under `inner`, so between the two
-//!   sections some mover held `inner` and closed A under A's gate. Closing comes after a's section or before it. After:
-//!   it read a number at or past a's stamp, since both are under A's gate, and moved it to `closed` as a point. Whoever
-//!   then gives B cover orders B after every point in `closed` that conflicts, and stores on B at least the number of
-//!   that wait: by induction over moves, everything ordered before the number is ordered before b. Before: then A did
-//!   not cover at a, so a itself was a mover after b's; swap the names.
-//! - Nothing in this counts threads or streams. A failed move leaves `closed` as it was and cover at nobody (O5). A
-//!   failed enqueue leaves a stamp that is too late, never one too early.
-//! - O4 is the gate section: what covers at the check still covers at the enqueue, since closing needs the gate.
+//! Call a *tenure* the time from a stream's getting cover (or a slot) to its being closed. Both ends lie under `inner` and under
+//! that stream's gate. Cover is got only when there is neither cover nor a slot, a slot only when there is no cover: so tenures
+//! of which one can write never overlap. Every use lies in a tenure of its stream, in one gate section from check to stamp,
+//! which no end can cut, since closing needs the gate (O4). A read that found no free slot is a tenure of its own: its
+//! mover holds `inner` throughout, and its point goes to `closed` at once.
+//!
+//! Take two conflicting submissions a and b on one buffer. On one stream, the driver runs them in the order of its gate: the edge
+//! is the stream itself. Otherwise their tenures do not overlap; let a's stream A be the one whose tenure ends first.
+//! 1. It is closed under A's gate, so after a's section: the numbers read then are at or past a's stamp, and go to `closed`, the last
+//!    write apart from the last read.
+//! 2. They stay there until something comes after them. A read is dropped when it is complete, or for a later one of the same
+//!    stream. The last write is replaced only at the end of a tenure of cover, which began by emptying `closed`. And
+//!    `closed` is emptied only by giving cover to a stream that was ordered after all of it.
+//! 3. Whoever gets cover is ordered, under its gate, after all of `closed`; whoever gets a slot, after the last write: by a wait,
+//!    by one that it made before ([`follow`]), or by none where the point is complete, since then the host was told first. Cover
+//!    begins with the number of the last such wait as its last write. So that number stands for all that was emptied, even if
+//!    nothing is ever launched in that tenure.
+//!
+//! By induction over the tenures from a's to b's, a comes before the first wait or number of each that conflicts with it, and so
+//! before b. Nothing in this counts threads or streams.
+//!
+//! What fails keeps it true (O5). Before the move, `closed` is as full as it was, or fuller, and the cover nobody's. After
+//! it, the number of the last wait is still there. A refused submission is not stamped: the stamp before it stands.
 //!
 //! The race that looks wrong: [`Record::points`] reads numbers without the gate, while a launch may be about to stamp.
 //! It promises only what happened before the question (O2), and a stamp that happened before is seen.

@@ -8,6 +8,21 @@
 //! - `completed` is raised to a value of `submitted` that was read *before* the question was put to the driver: the
 //!   [`Horizon`] is that reading, and only [`Timeline::horizon`] makes one.
 //!
+//! # Why clean is never optimistic
+//! Say `is_complete(n)` answers yes. Then somebody raised `completed` to a horizon h, n <= h: it only grows, and holds nothing but
+//! horizons. He read h before he asked. Numbers are given in the order of acceptance and after it, so all up to h had been accepted
+//! when he read it, and by E1 it is among what the driver answers about:
+//! - a query or a wait of the stream says yes only when all that it has accepted has run;
+//! - a host function was put behind all that it has accepted, and the stream runs in order;
+//! - an adopted stream's event was recorded after each submission and before its number, so at h it marked h or later. If
+//!   it is recorded anew meanwhile, it marks later work still.
+//!
+//! So n has run. Whoever reads the yes sees what the asker saw (E2). Busy may be wrong, and costs a question. Nobody has to
+//! know when he reads, or who else asks: a late or lost raise makes an answer too pessimistic, and two raises leave the larger.
+//!
+//! A buffer is clean when each of its last uses is complete, and those stand for all of its uses (`ownership` has the argument).
+//! The uses that happened before the question are stamped before it, so they are among what is looked at.
+//!
 //! Why a claim of a stream ends every older point: it raises `completed` to the last number, after an idle answer (S2).
 //!
 //! The counters are 64 bits wide: at a submission a nanosecond they wrap after 584 years.

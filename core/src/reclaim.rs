@@ -17,9 +17,16 @@
 //! whose last use is on one stream is freed in that stream's order at once, without waiting for the device.
 //!
 //! # Why each retired thing is released exactly once
-//! It is a value that moves: from the queue (taken under its lock) to a turn (one at a time, by the `bench` lock), from
-//! there to [`state::Waiting`], and out of it by `due`. The release consumes it. A pin, which can be revived, carries
-//! an epoch besides.
+//! At most once: [`Retired`] is made by the one drop that takes the raw handle out of its owner, and it is not `Clone`. It moves from the
+//! queue (taken whole, under its lock) to a turn (one at a time, by `bench`), to [`state::Waiting`] or to what is put
+//! off, and back to a turn. The driver call consumes it; where a capture refuses the call (`None`), none was made, and it is put off. A
+//! pin, which can be revived, carries an epoch besides: a void one ends here without a call.
+//!
+//! At least once, while the device goes on and captures end: who retires pushes first and raises the signal after, and the worker
+//! clears the signal before it takes the queue, so a push is in this turn or its signal leads to another. What waits has an armed host
+//! function, which raises the watermark first and the signal after, or is asked about at each tick. What a capture put off
+//! is taken up by the signal of its end. What will never be complete (a broken stream, a lost device, the deadline of a
+//! shutdown) is leaked, once, by the same move.
 //!
 //! # Locks
 //! `incoming` is never held across anything. `bench` is only ever tried, so nobody waits for it: it may be held across
@@ -131,7 +138,7 @@ impl Signal {
     pub fn raise(&self) {
         // E5.w: Release; pairs with E5.r in `take`: who clears the signal sees what it announces.
         if !self.raised.swap(true, ordering!("E5.w", Release))
-            && let Some(worker) = self.worker.get()
+            && let Some(worker) = self.worker.get().filter(|_| !mutant!("r2_raise_without_wake"))
         {
             worker.unpark();
         }
@@ -564,7 +571,7 @@ impl<D: Driver> Lane<D> {
     /// Asks the stream, or leaves a host function there that will tell.
     fn tell(&mut self, context: &Context<D>, signal: &std::sync::Arc<Signal>, ask: Ask, number: u64) {
         let can_arm = context.capabilities.host_functions && matches!(self.stream.kind, Kind::Pooled(_));
-        if ask != Ask::Arm || !can_arm {
+        if ask != Ask::Arm && !mutant!("p11_tick_only_arms") || !can_arm {
             // An answer of "pending" or "not now" leaves things as they are; a failure is kept with the stream.
             match self.stream.visit(number).map(|_guest| self.stream.query(context)) {
                 None | Some(Some(Ok(Progress::Complete))) => return,

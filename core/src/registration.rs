@@ -178,7 +178,8 @@ impl<D: Driver> Pins<D> {
                 // Whoever makes the call holds the lock; when it is ours the call is over.
                 Meeting::InFlight => {
                     drop(self.calls.lock());
-                    if mutant!("p6_register_unlocked") || mutant!("p6_release_unlocked") {
+                    if [mutant!("p6_register_unlocked"), mutant!("p6_release_unlocked")].contains(&true) {
+                        // With either planted nobody holds the lock, and this would spin.
                         crate::sync::thread::pause();
                     }
                     Ok(())

@@ -313,6 +313,9 @@ impl<D: Driver> Pool<D> {
             let Some(candidate) = self.shelf.lock().take(priority) else { break };
             match candidate.examine(context) {
                 Candidate::Claimed => {
+                    if mutant!("s1_candidate_stays") {
+                        self.shelf.lock().put_back(priority, candidate.clone());
+                    }
                     self.shelf.lock().lease();
                     return Ok(candidate);
                 }
@@ -344,7 +347,8 @@ impl<D: Driver> Pool<D> {
     /// Takes a stream back whose lease has ended. Makes no driver call (R1).
     pub fn give(&self, state: Arc<StreamState<D>>) {
         let Kind::Pooled(priority) = state.kind else { return };
-        let broken = mutant!("s5_never_back") || state.broken().is_some() && !mutant!("s7_recycle_broken");
+        let broken = if mutant!("s7_recycle_broken") { false } else { state.broken().is_some() };
+        let broken = if mutant!("s5_never_back") { true } else { broken };
         let mut shelf = self.shelf.lock();
         match broken {
             true => shelf.quarantine_leased(state),
@@ -395,6 +399,10 @@ impl<D: Driver> StreamState<D> {
     /// Asks whether this candidate may change hands: idle, and not visited from before the question to after it.
     fn examine(&self, context: &Context<D>) -> Candidate {
         let Some(word) = self.visits.look() else { return Candidate::Busy };
+        // A guest may have given it up after its lease ended. One who does so from now on makes `confirm` fail.
+        if self.broken().is_some() && !mutant!("s7_claim_broken") {
+            return Candidate::Broken;
+        }
         if mutant!("s2_claim_no_query") {
             self.timeline.raise(self.timeline.horizon());
             return Candidate::Claimed;

@@ -328,7 +328,7 @@ fn ending_on_another_thread<B: Bench>(bench: &B) {
         let expected = if mode == CaptureMode::Relaxed { None } else { Some(ErrorKind::CaptureWrongThread) };
         assert_eq!(answer, expected, "the end of a {mode:?} capture on another thread");
         if answer.is_some() {
-            drop(raw.end());
+            let _ = raw.end();
         }
     }
 }
@@ -363,7 +363,9 @@ fn a_host_function_is_recorded<B: Bench>(bench: &B) {
     let count = Arc::new(AtomicUsize::new(0));
     let counted = count.clone();
     // Relaxed: the stream's order and the wait for it make it visible.
-    let function: HostFunction = Arc::new(move || drop(counted.fetch_add(1, Ordering::Relaxed)));
+    let function: HostFunction = Arc::new(move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+    });
     raw.driver.capture_begin(&raw.captured, CaptureMode::Relaxed).expect("a capture begins");
     raw.driver.launch_host_function(&raw.captured, function).expect("a host function");
     let graph = raw.driver.capture_end(&raw.captured).expect("a capture ends");
@@ -434,9 +436,9 @@ fn busy_work<B: Bench>(rig: &Rig<B::Driver>) {
     rig.sum(&stream, &pinned, &mut y).expect("a launch");
     drop((pinned, y));
     rig.runtime.poll();
-    drop(stream.is_idle().expect("a question"));
+    let _ = stream.is_idle().expect("a question");
     let event = stream.record().expect("a record");
-    drop(event.is_complete().expect("a question"));
+    let _ = event.is_complete().expect("a question");
     drop(rig.runtime.stream().expect("a claim"));
     drop((x, event, stream));
     rig.runtime.poll();
@@ -460,8 +462,8 @@ fn c1_a_capture_survives_everything_beside_it<B: Bench>(bench: &B) {
             let stream = hear.recv().expect("the other thread has a stream");
             drop(stream);
         });
-        drop(rig.runtime.poll());
-        drop(rig.runtime.trim());
+        let _ = rig.runtime.poll();
+        let _ = rig.runtime.trim();
         rig.bump(capture, &mut x, 1)
     });
     let graph: Graph<B> = recorded.expect("C1: the capture was not broken");
@@ -484,8 +486,8 @@ fn c1_a_foreign_capture_survives_everything_beside_it<B: Bench>(bench: &B) {
             thread::scope(|scope| scope.spawn(|| busy_work::<B>(&rig)).join().expect("the other thread ends"));
         } else {
             // Here calls that would break it wait for its end: only those are made that must not.
-            drop(rig.runtime.poll());
-            drop(rig.runtime.trim());
+            let _ = rig.runtime.poll();
+            let _ = rig.runtime.trim();
             thread::scope(|scope| scope.spawn(|| rig.runtime.poll()).join().expect("the other thread ends"));
         }
         let ended = driver.capture_end(&theirs);
@@ -546,7 +548,7 @@ fn c2_a_drop_in_the_body_is_not_recorded<B: Bench>(bench: &B) {
     let graph = rig.runtime.capture(|capture| {
         rig.sum(capture, &gone, &mut x)?;
         drop(std::mem::replace(&mut gone, capture.alloc(0)?));
-        drop(rig.runtime.poll());
+        let _ = rig.runtime.poll();
         Ok(())
     });
     let graph = graph.expect("a graph");

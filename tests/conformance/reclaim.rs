@@ -485,7 +485,9 @@ fn a_future_completes_by_polling<B: Bench>(bench: &B) {
     let stream = rig.stream();
     let mut x = rig.four(&stream, 1);
     rig.bump(&stream, &mut x, 1).expect("a launch");
-    let between = || drop(rig.runtime.poll());
+    let between = || {
+        rig.runtime.poll();
+    };
     block_on(stream.completion(), between).expect("a completion");
     assert_eq!(block_on(stream.download(&x).expect("a download"), between).expect("elements"), [2; 4], "O3");
     drop((x, stream));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 
 use tenure::driver::{Call, Driver, ErrorKind, HostAccess, HostPointer, Location, Priority};
-use tenure::{Error, Freed, PinError, Queue};
+use tenure::{Error, Freed, PinError};
 
 use super::{list_cases, word};
 use crate::bench::Bench;
@@ -229,6 +229,7 @@ fn p3_two_wraps_on_two_streams_share_what_is_known<B: Bench>(bench: &B) {
 fn drop_both<T, U>(_first: T, _second: U) {}
 
 fn p4_the_memory_lives_while_it_is_used<B: Bench>(bench: &B) {
+    #[allow(dead_code, reason = "the second is only held, and counted from outside")]
     struct Owner(Vec<u32>, Arc<()>);
     // SAFETY: P4. The vector owns its block, which does not move with it.
     unsafe impl tenure::HostMemory for Owner {

@@ -95,7 +95,6 @@ struct State {
     sequence: u64,
     registered: BTreeMap<u64, Registration>,
     /// Host memory that the model will not let go of while it is registered (P4).
-    host_dead: Vec<Range<u64>>,
     range_locks: HashMap<u64, StdArc<Witness>>,
     functions: Vec<(usize, u64, HostFunction)>,
     inside_host_function: HashSet<ThreadKey>,
@@ -227,7 +226,6 @@ impl Device {
                 told: Clock::default(),
                 sequence: 0,
                 registered: BTreeMap::new(),
-                host_dead: Vec::new(),
                 range_locks: HashMap::new(),
                 functions: Vec::new(),
                 inside_host_function: HashSet::new(),
@@ -283,16 +281,6 @@ impl Device {
         self.state().streams[stream.index].held = false;
     }
 
-    /// As [`hold`](Self::hold), for all streams that there are.
-    pub fn hold_all(&self) {
-        self.state().streams.iter_mut().for_each(|stream| stream.held = true);
-    }
-
-    /// As [`let_go`](Self::let_go), for all streams.
-    pub fn let_all_go(&self) {
-        self.state().streams.iter_mut().for_each(|stream| stream.held = false);
-    }
-
     /// The stream was handed to the calling thread: it must be idle (S2), and from now on nobody else may put anything
     /// on it (S3).
     pub fn handed_out(&self, stream: &Stream) {
@@ -308,12 +296,6 @@ impl Device {
     /// The stream's holder is done: anybody may use it again.
     pub fn given_back(&self, stream: &Stream) {
         self.state().streams[stream.index].holder = None;
-    }
-
-    /// Whether somebody was told that all of the stream's operations are complete.
-    pub fn is_told(&self, stream: &Stream) -> bool {
-        let state = self.state();
-        state.told.at(stream.index) >= state.streams[stream.index].operations.len() as u64
     }
 
     /// The host reads `bytes` of the memory at `address`.
@@ -336,12 +318,6 @@ impl Device {
                 breach("O2: a buffer was called clean while work submitted before the question may still run");
             }
         }
-    }
-
-    /// How many operations have used the memory so far.
-    pub fn uses(&self, address: DeviceAddress, bytes: u64) -> u64 {
-        let range = address.0..address.0 + bytes;
-        self.state().uses.iter().filter(|used| overlaps(&used.range, &range)).count() as u64
     }
 
     /// Runs the host functions of all streams: what comes before each is complete from then on.
@@ -389,19 +365,6 @@ impl Device {
     /// How many ranges the core has registered.
     pub fn registrations(&self) -> usize {
         self.state().registered.values().filter(|registration| !registration.foreign).count()
-    }
-
-    /// The host memory is being given back to its allocator.
-    pub fn host_memory_ends(&self, base: usize, bytes: usize) {
-        let range = base as u64..(base + bytes) as u64;
-        let mut state = self.state();
-        let registered = state.registered.iter().any(|(base, registration)| {
-            !registration.foreign && overlaps(&(*base..*base + registration.bytes), &range)
-        });
-        if registered {
-            breach("P4: host memory was given back to its allocator while it was registered");
-        }
-        state.host_dead.push(range);
     }
 
     /// At the end of an execution: what must be gone is gone.

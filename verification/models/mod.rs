@@ -6,8 +6,8 @@
 //!
 //! This module is included once for each checker; `super` is the checker's side.
 
-pub(self) use super::{checker, tenure};
-pub(self) use crate::model::{Litmus, Model, Reached, Search};
+use super::{checker, tenure};
+use crate::model::{Litmus, Model, Reached, Search};
 
 pub mod capture;
 pub mod device;

@@ -610,7 +610,9 @@ fn two_launch_one_sync(reached: &Reached) {
         reached.mark_if(busy, "called busy");
     }
     // join
-    launchers.map(|launcher| launcher.join().unwrap());
+    for launcher in launchers {
+        launcher.join().unwrap();
+    }
     buffers.iter().for_each(|buffer| world.host_writes(buffer));
 }
 

@@ -27,8 +27,6 @@ pub struct Job {
 pub struct Ended {
     /// What it printed; none when it printed nothing, or did not end in time.
     pub outcome: Option<Outcome>,
-    /// How long it took.
-    pub seconds: f64,
 }
 
 /// Runs all jobs, as many at a time as there are processors; gives the ends in the order of the jobs.
@@ -76,5 +74,5 @@ fn run_one(job: &Job, limit: Duration) -> Ended {
     let mut text = String::new();
     let read = child.stdout.take().map(|mut out| out.read_to_string(&mut text));
     let outcome = read.filter(|_| ended).and_then(|_| serde_json::from_str(text.lines().next()?).ok());
-    Ended { outcome, seconds: start.elapsed().as_secs_f64() }
+    Ended { outcome }
 }

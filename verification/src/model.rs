@@ -36,8 +36,6 @@ pub enum Search {
     Every,
     /// This many schedules each by random choice, by PCT of depth 3 and near-uniformly.
     Sample(usize),
-    /// Not run: the claim is about weak memory alone, which shuttle does not have.
-    None,
 }
 
 /// Which of a model's contested paths were taken so far. Std atomics: no checker sees them.

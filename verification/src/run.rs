@@ -177,7 +177,6 @@ fn explore_shuttle(order: &Order, search: Search, body: impl Fn() + Send + Sync 
         return;
     }
     match search {
-        Search::None => {}
         Search::Every => {
             shuttle::Runner::new(DfsScheduler::new(None, false), config).run(again(&body));
         }

@@ -4,8 +4,11 @@
 //! watermark passes the number the thing comes out, and is filed under its next point, or is due. So a turn touches
 //! what became due, not what waits: filing costs a logarithm, however much is waiting.
 //!
-//! Why each thing is released exactly once: it is a value that is moved. `file` takes it, `due` gives it, and the
-//! release consumes it; no path copies or names it (R4, C3, P5).
+//! Why each thing comes out exactly once. At most: it is a value that is moved, in by `file`, out by `due` or `drain`, and what the
+//! core files cannot be cloned (`Waiting` can only when its things can, as those of the search in `verification/explore`). At
+//! least: no two have one key, since the sequence grows with each, so none replaces another; `due` takes the whole lane up to
+//! the watermark and puts the rest back; and a lane is in `streams` as long as something is in it, so somebody asks.
+//! (R4, C3, P5)
 
 use std::collections::BTreeMap;
 

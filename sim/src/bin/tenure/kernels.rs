@@ -96,7 +96,7 @@ pub mod plain {
     /// nothing.
     pub fn blur(x: &[u32], y: &mut [u32], radius: usize) {
         let (mut first, mut end, mut sum) = (0, 0, 0_u32);
-        for i in 0..y.len() {
+        for (i, y) in y.iter_mut().enumerate() {
             while end < x.len().min(i + radius + 1) {
                 sum += x[end];
                 end += 1;
@@ -105,7 +105,7 @@ pub mod plain {
                 sum -= x[first];
                 first += 1;
             }
-            y[i] = sum / (end - first) as u32;
+            *y = sum / (end - first) as u32;
         }
     }
 

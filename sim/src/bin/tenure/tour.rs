@@ -14,8 +14,8 @@ use std::time::Duration;
 use tenure::driver::Image;
 use tenure::sync::{Mutex, thread};
 use tenure::{
-    Buffer, Config, Driver, Error, Freed, Kernel, LaunchConfig, Module, Queue, Read, ReclaimMode, Result, Runtime, Stats,
-    Stream, Write,
+    Buffer, Config, Driver, Error, Freed, Kernel, LaunchConfig, Module, Queue, Read, ReclaimMode, Result, Runtime,
+    Stats, Stream, Write,
 };
 
 use crate::kernels::{SOURCE, plain};

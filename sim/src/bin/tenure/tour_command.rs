@@ -10,10 +10,10 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 use tenure::ReclaimMode;
 use tenure_hip::Hip;
+use tenure_sim::Config;
 use tenure_sim::drive::Drive;
 use tenure_sim::driver::{Report, Sim};
 use tenure_sim::profile::Profile;
-use tenure_sim::Config;
 
 use crate::tour::{self, Job, Options, Outcome};
 
@@ -140,9 +140,8 @@ fn read(path: Option<&Path>) -> Result<Vec<u8>, String> {
 }
 
 fn profile(arguments: &Arguments) -> Result<Profile, String> {
-    Profile::named(&arguments.profile).ok_or_else(|| {
-        format!("there is no profile `{}`; there are {}", arguments.profile, Profile::NAMES.join(", "))
-    })
+    Profile::named(&arguments.profile)
+        .ok_or_else(|| format!("there is no profile `{}`; there are {}", arguments.profile, Profile::NAMES.join(", ")))
 }
 
 /// One seed decides how threads and device take turns.
@@ -258,8 +257,14 @@ fn figures(arguments: &Arguments, input_bytes: usize, ran: &Ran) -> Figures {
 fn print_report(figures: &Figures, ran: &Ran) {
     let how = figures.seed.map_or_else(|| "real threads".to_owned(), |seed| format!("seed {seed}"));
     println!("tour of {} bytes on {}, {how}", figures.input_bytes, figures.backend);
-    println!("  submissions   {:>8}   of which {} needed only their stream's gate", figures.launches, figures.covered_launches);
-    println!("  hand-overs    {:>8}   edges inserted {}, not needed {}", figures.handovers, figures.edges_inserted, figures.edges_skipped);
+    println!(
+        "  submissions   {:>8}   of which {} needed only their stream's gate",
+        figures.launches, figures.covered_launches
+    );
+    println!(
+        "  hand-overs    {:>8}   edges inserted {}, not needed {}",
+        figures.handovers, figures.edges_inserted, figures.edges_skipped
+    );
     println!("  streams made  {:>8}   for {} leases", figures.streams_created, figures.leases);
     println!("  pins made     {:>8}   shared {} times more", figures.pins_made, figures.pins_shared);
     println!("  graph replays {:>8}", figures.replays);
