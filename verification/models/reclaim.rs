@@ -4,7 +4,7 @@ use super::checker::spawn;
 use super::device::Device;
 use super::ownership::{BYTES, World};
 use super::tenure::context::Context;
-use super::tenure::driver::{Call, Capabilities, ErrorKind};
+use super::tenure::driver::{Call, Capabilities};
 use super::tenure::ownership::{Access::Write, Point, Points};
 use super::tenure::reclaim::{Ask, Reclaim, Resource, Retired};
 use super::tenure::registration::Pins;
@@ -36,30 +36,6 @@ pub const MODELS: &[Model] = &[
         leaves_out: "plain memory, freed when it is complete",
         reaches: &["it was freed in a turn"],
         body: freed_once,
-    },
-    Model {
-        name: "r2_second_signal_is_seen",
-        claim: "What a second host function announces while the first's signal is up is seen, without a second wake.",
-        lines: &["R2", "P11"],
-        threads: 2,
-        operations: "a worker's loop; 2 host functions, one after the other",
-        bound: Some(3),
-        search: Search::Sample(2_000),
-        leaves_out: "the tick: only the signal wakes",
-        reaches: &["both were released"],
-        body: second_signal,
-    },
-    Model {
-        name: "r6_no_call_after_loss",
-        claim: "A device lost while something waits: what is let go from then on is leaked and makes no driver call.",
-        lines: &["R6", "P11"],
-        threads: 2,
-        operations: "1 turn that learns of the loss; 1 retire; then 1 turn",
-        bound: Some(3),
-        search: Search::Sample(2_000),
-        leaves_out: "plain memory",
-        reaches: &["it was let go before the loss"],
-        body: lost,
     },
     Model {
         name: "p11_tick_finds_what_no_function_tells",
@@ -153,75 +129,6 @@ fn plain() -> Arc<World> {
     capabilities.stream_ordered_memory = false;
     let device = Device::new(capabilities);
     Arc::new(World { context: Context::new(device.clone()), device })
-}
-
-fn second_signal(reached: &Reached) {
-    // setup: two things wait for two streams, and the host functions are in place
-    let world = Arc::new(World::new());
-    let (pins, reclaim) = (Arc::new(Pins::<Device>::new()), Arc::new(Reclaim::<Device>::new()));
-    for stream in [world.stream(), world.stream()] {
-        let x = world.buffer();
-        let number = world.launch(&stream, &[(&x, Write)]);
-        let mut points = Points::new();
-        points.push(Point { stream, number });
-        reclaim.retire(Retired { resource: Resource::Kept(Box::new(())), points });
-    }
-    reclaim.turn(&world.context, &pins, Ask::Arm);
-    assert_eq!(world.device.host_functions(), 2, "R2: two streams need two host functions");
-    reclaim.signal.take();
-    // threads
-    let worker = spawn({
-        let (world, pins, reclaim) = (world.clone(), pins.clone(), reclaim.clone());
-        move || {
-            reclaim.signal.attend(thread::current());
-            loop {
-                let signalled = reclaim.signal.take();
-                if reclaim.turn(&world.context, &pins, Ask::Arm).total() == 0 {
-                    return;
-                }
-                if !signalled {
-                    thread::park();
-                }
-            }
-        }
-    });
-    // As the start of the worker does: what was announced before it had a name.
-    worker.thread().unpark();
-    world.device.run_host_functions();
-    worker.thread().unpark();
-    // join: a lost signal is a deadlock
-    worker.join().unwrap();
-    // claim
-    assert_eq!(reclaim.pending(), 0, "R2: a worker slept beside work that was announced");
-    reached.mark("both were released");
-}
-
-fn lost(reached: &Reached) {
-    // setup: memory waits for a stream whose next query loses the device
-    let world = plain();
-    let (pins, reclaim) = (Arc::new(Pins::<Device>::new()), Arc::new(Reclaim::<Device>::new()));
-    let stream = world.stream();
-    let (x, y) = (world.buffer(), world.buffer());
-    let number = world.launch(&stream, &[(&x, Write)]);
-    let mut points = Points::new();
-    points.push(Point { stream: stream.clone(), number });
-    reclaim.retire(Retired { resource: Resource::Memory(x.address, BYTES), points });
-    world.device.fail(Call::StreamQuery, ErrorKind::DeviceLost, 0);
-    // threads
-    let turner = spawn({
-        let (world, pins, reclaim) = (world.clone(), pins.clone(), reclaim.clone());
-        move || reclaim.turn(&world.context, &pins, Ask::Query)
-    });
-    reclaim.retire(Retired { resource: Resource::Memory(y.address, BYTES), points: Points::new() });
-    // join
-    turner.join().unwrap();
-    // claim: the device is gone, and nobody calls it any more
-    reached.mark_if(world.device.count(Call::Free) == 1, "it was let go before the loss");
-    let left = world.device.without_calls("R6: a driver call was made after the device was lost", &[], || {
-        reclaim.retire(Retired { resource: Resource::Memory(y.address, BYTES), points: Points::new() });
-        reclaim.turn(&world.context, &pins, Ask::Both)
-    });
-    assert_eq!(left.total(), 0, "R6: something waits for a device that is gone");
 }
 
 fn tick(reached: &Reached) {

@@ -81,18 +81,6 @@ pub const MODELS: &[Model] = &[
         body: failed_register,
     },
     Model {
-        name: "p9_failed_unregister_keeps_the_range",
-        claim: "A range that could not be unregistered stays in quarantine, whoever tried, and is never registered again.",
-        lines: &["P9", "P1"],
-        threads: 2,
-        operations: "1 give back and 1 turn each, the unregister fails",
-        bound: Some(3),
-        search: Search::Sample(2_000),
-        leaves_out: "the memory is never touched",
-        reaches: &["the range was kept"],
-        body: failed_unregister,
-    },
-    Model {
         name: "p10_foreign_registration_is_borrowed",
         claim: "Two threads that wrap and let go memory that other code registered use it, and never undo it.",
         lines: &["P10", "P5"],
@@ -305,31 +293,6 @@ fn failed_register(reached: &Reached) {
     place.ends();
     let census = place.pins.census();
     assert_eq!(census, (0, 0, 0), "P9: a failed register left something in the table");
-}
-
-fn failed_unregister(reached: &Reached) {
-    // setup: two counts on one range
-    let place = Place::new();
-    let [first, second] = [place.wrap(64), place.wrap(64)].map(|pin| pin.expect("P8: the same range is shared"));
-    place.world.device.fail(Call::HostUnregister, ErrorKind::InvalidValue, 0);
-    // threads
-    let other = spawn({
-        let place = place.clone();
-        move || {
-            place.let_go(&second);
-            place.turn();
-        }
-    });
-    place.let_go(&first);
-    place.turn();
-    // join
-    other.join().unwrap();
-    place.turn();
-    // claim
-    assert_eq!(place.pins.census(), (0, 0, 1), "P9: a range that could not be unregistered was forgotten");
-    assert!(place.wrap(64).is_none(), "P9: a range in quarantine was wrapped");
-    assert_eq!(place.world.device.count(Call::HostUnregister), 1, "P9: an unregister that failed was tried again");
-    reached.mark("the range was kept");
 }
 
 fn foreign(reached: &Reached) {
