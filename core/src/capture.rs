@@ -151,7 +151,7 @@ impl<D: Driver> Runtime<D> {
     /// # Examples
     /// ```
     /// # use tenure::{Queue, Runtime};
-    /// # let runtime = Runtime::new(tenure_sim::Sim::new(Default::default()))?;
+    /// # let runtime = Runtime::new(tenure_sim::Sim::new(tenure_sim::profile::Profile::cuda_13()))?;
     /// let stream = runtime.stream()?;
     /// let mut buffer = stream.upload(&[1_u8; 4])?;
     /// let graph = runtime.capture(|capture| capture.fill(&mut buffer, 7))?;

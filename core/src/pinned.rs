@@ -155,7 +155,7 @@ impl<D: Driver> Runtime<D> {
     /// # Examples
     /// ```
     /// # use tenure::{Freed, Runtime};
-    /// # let runtime = Runtime::new(tenure_sim::Sim::new(Default::default()))?;
+    /// # let runtime = Runtime::new(tenure_sim::Sim::new(tenure_sim::profile::Profile::cuda_13()))?;
     /// let pinned = runtime.wrap(vec![1_u32, 2, 3])?;
     /// assert!(runtime.is_pinned(pinned.as_ptr()));
     /// let back: Vec<u32> = pinned.into_owner().map_err(|(error, _)| error)?;
@@ -217,7 +217,7 @@ impl<D: Driver> Runtime<D> {
     /// # Examples
     /// ```
     /// # use tenure::{LaunchConfig, Queue, Runtime};
-    /// # let runtime = Runtime::new(tenure_sim::Sim::new(Default::default()))?;
+    /// # let runtime = Runtime::new(tenure_sim::Sim::new(tenure_sim::profile::Profile::cuda_13()))?;
     /// # let stream = runtime.stream()?;
     /// let mut numbers = [1_u32; 64];
     /// runtime.scope(|scope| {

@@ -183,9 +183,9 @@ impl<D: Driver> Shared<D> {
 /// use tenure::{LaunchConfig, Queue, Read, Runtime, Write};
 /// use tenure_sim::Sim;
 ///
-/// let sim = Sim::new(Default::default());
-/// sim.kernel("double", |(x, y): (&[f32], &mut [f32])| {
-///     for (y, x) in y.iter_mut().zip(x) {
+/// let sim = Sim::new(tenure_sim::profile::Profile::cuda_13());
+/// sim.kernel("double", |x: tenure_sim::kernel::Read<'_, f32>, mut y: tenure_sim::kernel::Write<'_, f32>| {
+///     for (y, x) in y.iter_mut().zip(x.iter()) {
 ///         *y = 2.0 * x;
 ///     }
 /// });

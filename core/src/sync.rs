@@ -7,7 +7,7 @@
 //! `verification/`) put loom's or shuttle's types behind the same names.
 //!
 //! # Orderings
-//! Each atomic access names its happens-before edge through [`ordering!`]: `ordering!("E1.w", Release)`. DESIGN.md
+//! Each atomic access names its happens-before edge through `ordering!`: `ordering!("E1.w", Release)`. DESIGN.md
 //! defines the edges. In model builds arming the mutant of that name turns just that access into `Relaxed`.
 //! No access is SeqCst: loom treats those as AcqRel.
 
