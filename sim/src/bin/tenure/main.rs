@@ -1,7 +1,9 @@
 //! The command `tenure`: a tour of the core on a simulated or a real GPU, and what goes with it.
 
 mod doctor;
+mod facts;
 mod kernels;
+mod probe;
 mod tour;
 mod tour_command;
 
@@ -31,6 +33,10 @@ enum What {
     Tour(tour_command::Arguments),
     /// Say what is there to run on, and what is missing.
     Doctor(doctor::Arguments),
+    /// Write what a driver does, call by call, as tables of facts.
+    Probe(probe::Arguments),
+    /// Hold a table of facts against what a profile does.
+    Facts(facts::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -38,6 +44,8 @@ fn main() -> ExitCode {
     let outcome = match command.what.unwrap_or_else(|| What::Tour(tour_command::Arguments::default())) {
         What::Tour(arguments) => tour_command::run(&arguments),
         What::Doctor(arguments) => Ok(doctor::run(&arguments)),
+        What::Probe(arguments) => probe::run(&arguments),
+        What::Facts(arguments) => facts::run(&arguments),
     };
     match outcome {
         Ok(code) => ExitCode::from(code),
