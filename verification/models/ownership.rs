@@ -51,6 +51,14 @@ impl World {
         Buffer { record: Record::new(), address: self.device.memory(BYTES) }
     }
 
+    /// Two buffers, the lower in memory first. The core locks in address order: left to the allocator, that order would
+    /// change from execution to execution, and no schedule could be replayed.
+    pub fn two_buffers(&self) -> (Arc<Buffer>, Arc<Buffer>) {
+        let (one, other) = (Arc::new(self.buffer()), Arc::new(self.buffer()));
+        let in_order = std::ptr::from_ref(&one.record).addr() < std::ptr::from_ref(&other.record).addr();
+        if in_order { (one, other) } else { (other, one) }
+    }
+
     /// Launches a kernel that uses `buffers`.
     pub fn try_launch(&self, stream: &Arc<StreamState<Device>>, buffers: &[(&Buffer, Access)]) -> Result<u64> {
         let mut uses: Vec<_> = buffers.iter().map(|(buffer, access)| Use::new(&buffer.record, *access)).collect();
@@ -740,7 +748,7 @@ fn window(reached: &Reached) {
     // setup
     let world = Arc::new(World::new());
     let (a, b) = (world.stream(), world.stream());
-    let (x, y) = (Arc::new(world.buffer()), Arc::new(world.buffer()));
+    let (x, y) = world.two_buffers();
     world.launch(&a, &[(&x, Write), (&y, Write)]);
     // threads
     let owner = spawn({
@@ -781,7 +789,7 @@ fn crossed(reached: &Reached) {
     // setup
     let world = Arc::new(World::new());
     let (a, b) = (world.stream(), world.stream());
-    let (x, y) = (Arc::new(world.buffer()), Arc::new(world.buffer()));
+    let (x, y) = world.two_buffers();
     world.launch(&a, &[(&x, Write)]);
     world.launch(&b, &[(&y, Write)]);
     // threads
@@ -826,7 +834,7 @@ fn failed_edge(reached: &Reached) {
     // setup
     let world = Arc::new(World::new());
     let (a, b, c) = (world.stream(), world.stream(), world.stream());
-    let (x, y) = (Arc::new(world.buffer()), Arc::new(world.buffer()));
+    let (x, y) = world.two_buffers();
     world.launch(&a, &[(&x, Write)]);
     world.launch(&c, &[(&y, Write)]);
     world.device.fail(Call::StreamWaitEvent, ErrorKind::OutOfMemory, 1);
@@ -848,7 +856,7 @@ fn follow_map(reached: &Reached) {
     // setup: X and Y were written on A
     let world = Arc::new(World::new());
     let (a, b) = (world.stream(), world.stream());
-    let (x, y) = (Arc::new(world.buffer()), Arc::new(world.buffer()));
+    let (x, y) = world.two_buffers();
     world.launch(&a, &[(&x, Write), (&y, Write)]);
     // threads: A writes Y once more while B takes X, then Y
     let source = spawn({
