@@ -149,6 +149,11 @@ impl<D: Driver> StreamState<D> {
         self.broken.lock().clone()
     }
 
+    /// Whether the stream was given up.
+    pub fn is_broken(&self) -> bool {
+        self.broken.lock().is_some()
+    }
+
     /// Gives the stream up (S7). The first failure is kept.
     pub fn break_with(&self, failure: std::sync::Arc<DriverFailure>) {
         self.broken.lock().get_or_insert(failure);
@@ -347,7 +352,7 @@ impl<D: Driver> Pool<D> {
     /// Takes a stream back whose lease has ended. Makes no driver call (R1).
     pub fn give(&self, state: Arc<StreamState<D>>) {
         let Kind::Pooled(priority) = state.kind else { return };
-        let broken = if mutant!("s7_recycle_broken") { false } else { state.broken().is_some() };
+        let broken = if mutant!("s7_recycle_broken") { false } else { state.is_broken() };
         let broken = if mutant!("s5_never_back") { true } else { broken };
         let mut shelf = self.shelf.lock();
         match broken {
@@ -400,7 +405,7 @@ impl<D: Driver> StreamState<D> {
     fn examine(&self, context: &Context<D>) -> Candidate {
         let Some(word) = self.visits.look() else { return Candidate::Busy };
         // A guest may have given it up after its lease ended. One who does so from now on makes `confirm` fail.
-        if self.broken().is_some() && !mutant!("s7_claim_broken") {
+        if self.is_broken() && !mutant!("s7_claim_broken") {
             return Candidate::Broken;
         }
         if mutant!("s2_claim_no_query") {
