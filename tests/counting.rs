@@ -1,5 +1,6 @@
 //! What a [`Tap`](crate::tap::Tap) has seen: each driver call with the thread that made it.
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::thread::ThreadId;
 
@@ -9,12 +10,24 @@ use tenure::driver::Call;
 #[derive(Debug, Default)]
 pub struct Log {
     calls: Mutex<Vec<(ThreadId, Call)>>,
+    returned: Mutex<BTreeMap<Call, usize>>,
 }
 
 impl Log {
     /// Notes a call of the running thread.
     pub fn note(&self, call: Call) {
         self.lock().push((std::thread::current().id(), call));
+    }
+
+    /// Notes that a call has come back.
+    pub fn note_return(&self, call: Call) {
+        *self.returns().entry(call).or_default() += 1;
+    }
+
+    /// How many calls of this kind have come back. What another thread's call did is there only then: `count` sees a call that
+    /// is still to be made.
+    pub fn returned(&self, call: Call) -> usize {
+        self.returns().get(&call).copied().unwrap_or(0)
     }
 
     /// A place in the log, to look at what comes after it.
@@ -33,9 +46,13 @@ impl Log {
         self.lock()[mark..].iter().filter(|(thread, _)| *thread == me).map(|(_, call)| *call).collect()
     }
 
-    /// How many calls of this kind were made, by anybody.
+    /// How many calls of this kind have begun, by anybody.
     pub fn count(&self, call: Call) -> usize {
         self.lock().iter().filter(|(_, seen)| *seen == call).count()
+    }
+
+    fn returns(&self) -> std::sync::MutexGuard<'_, BTreeMap<Call, usize>> {
+        self.returned.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<(ThreadId, Call)>> {

@@ -512,7 +512,7 @@ fn c1_the_guard_puts_off_and_then_lets_go<B: Bench>(bench: &B) {
     drop(guard);
     assert_eq!(rig.runtime.stats().captures, 0, "C6: until it is dropped");
     super::eventually("C3: what it put off is released", || {
-        rig.tap.log.count(Call::FreeAsync) + rig.tap.log.count(Call::Free) == 1
+        rig.tap.log.returned(Call::FreeAsync) + rig.tap.log.returned(Call::Free) == 1
     });
     drop(stream);
     rig.close();

@@ -375,11 +375,11 @@ fn r5_the_end_of_the_last_handle_drains<B: Bench>(bench: &B) {
     drop((rig, stream, x));
     super::eventually("R5: the worker gives everything back", || {
         nudge(tap.inner());
-        tap.log.count(Call::StreamDestroy) > 0 && tap.log.count(Call::ModuleUnload) == 1
+        tap.log.returned(Call::StreamDestroy) > 0 && tap.log.returned(Call::ModuleUnload) == 1
     });
     super::eventually("R5: streams too", || {
-        tap.log.count(Call::StreamDestroy) == tap.log.count(Call::StreamCreate)
-            && tap.log.count(Call::EventDestroy) == tap.log.count(Call::EventCreate)
+        tap.log.returned(Call::StreamDestroy) == tap.log.count(Call::StreamCreate)
+            && tap.log.returned(Call::EventDestroy) == tap.log.count(Call::EventCreate)
     });
 }
 
