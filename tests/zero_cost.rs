@@ -1,4 +1,4 @@
-//! What the hot paths cost, counted and not timed: allocations and driver calls.
+//! What the hot paths cost, counted and not timed: allocations, driver calls and, in debug builds, the core's locks.
 //!
 //! A binary of its own, since the allocator is the whole program's. It counts for the running thread, outside of driver
 //! calls.
@@ -47,6 +47,20 @@ fn allocations(body: impl FnOnce()) -> u64 {
     COUNTED.get() - before
 }
 
+/// How many of the core's locks this thread takes in `body`. Release builds of the core do not count.
+#[cfg(debug_assertions)]
+fn locks(body: impl FnOnce()) -> Option<u64> {
+    let before = tenure::sync::locks_taken();
+    body();
+    Some(tenure::sync::locks_taken() - before)
+}
+
+#[cfg(not(debug_assertions))]
+fn locks(body: impl FnOnce()) -> Option<u64> {
+    body();
+    None
+}
+
 fn main() {
     assert_eq!(allocations(|| drop(std::hint::black_box(Box::new(1)))), 1, "the allocator counts");
     for profile in Profile::NAMES {
@@ -81,6 +95,13 @@ fn a_covered_launch(bench: &SimBench) {
     let made = allocations(|| blend(&stream, &kernel, (&a, &b, &mut y)).expect("a launch"));
     assert_eq!(made, 0, "a covered launch allocates nothing");
     assert_eq!(rig.tap.log.since(mark), [Call::Launch], "a covered launch makes one driver call");
+    let taken = locks(|| blend(&stream, &kernel, (&a, &b, &mut y)).expect("a launch"));
+    assert_eq!(taken.unwrap_or(1), 1, "a covered launch takes its stream's gate and no other lock");
+    let other = rig.stream();
+    let taken = locks(|| blend(&other, &kernel, (&a, &b, &mut y)).expect("a launch"));
+    assert!(taken.is_none_or(|taken| taken > 3), "one that is not covered takes those of its buffers too: {taken:?}");
+    drop(other);
+    blend(&stream, &kernel, (&a, &b, &mut y)).expect("a launch");
     let guard = rig.runtime.capture_guard();
     let mark = rig.tap.log.mark();
     let made = allocations(|| blend(&stream, &kernel, (&a, &b, &mut y)).expect("a launch"));

@@ -15,6 +15,8 @@
 mod loom;
 #[cfg(not(any(mc_loom, mc_shuttle)))]
 mod native;
+#[cfg(any(mc_loom, mc_shuttle))]
+pub mod no_coop;
 #[cfg(mc_shuttle)]
 mod shuttle;
 

@@ -12,6 +12,7 @@
 //!
 //! Loom has no const constructors, no `Weak`, no timeouts and no spurious wake-ups.
 
+pub use super::no_coop as coop;
 pub use ::loom::sync::Arc;
 pub use ::loom::thread_local;
 
@@ -330,34 +331,5 @@ pub mod thread {
     /// Lets others go on for a moment, where there is nothing to wait for but time.
     pub fn pause() {
         ::loom::thread::yield_now();
-    }
-}
-
-pub mod coop {
-    //! No cooperative scheduler: loom is one already.
-    use std::rc::Rc;
-
-    /// As the native one; never called.
-    pub trait Scheduler {
-        /// Lets others run.
-        fn yield_blocked(&self);
-        /// The identity of the running thread.
-        fn thread_id(&self) -> u64;
-    }
-
-    /// Ignores `scheduler`.
-    pub fn install(scheduler: Option<Rc<dyn Scheduler>>) -> Option<Rc<dyn Scheduler>> {
-        drop(scheduler);
-        None
-    }
-
-    /// Nobody to yield to.
-    pub fn yield_blocked() -> bool {
-        false
-    }
-
-    /// No name of its own.
-    pub fn thread_id() -> Option<u64> {
-        None
     }
 }

@@ -24,6 +24,7 @@ impl<T> Mutex<T> {
     /// Takes the lock, waiting for whoever holds it.
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
+        count_lock();
         match self.0.try_lock() {
             Some(guard) => guard,
             None => self.lock_contended(),
@@ -33,6 +34,7 @@ impl<T> Mutex<T> {
     /// Takes the lock; but if it is held and `refuse` says so, does not wait for it.
     #[inline]
     pub fn lock_or(&self, refuse: impl FnOnce() -> bool) -> Option<MutexGuard<'_, T>> {
+        count_lock();
         match self.0.try_lock() {
             Some(guard) => Some(guard),
             None if refuse() => None,
@@ -42,6 +44,7 @@ impl<T> Mutex<T> {
 
     /// Takes the lock if it is free.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        count_lock();
         self.0.try_lock()
     }
 
@@ -59,6 +62,24 @@ impl<T> Mutex<T> {
         }
         self.0.lock()
     }
+}
+
+#[cfg(debug_assertions)]
+thread_local! {
+    static LOCKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// Debug builds count, so that a test can say what a path takes; release builds do nothing here.
+#[inline]
+fn count_lock() {
+    #[cfg(debug_assertions)]
+    let _gone = LOCKS.try_with(|locks| locks.set(locks.get() + 1));
+}
+
+/// How many locks of this facade the calling thread has tried or taken since it began.
+#[cfg(debug_assertions)]
+pub fn locks_taken() -> u64 {
+    LOCKS.get()
 }
 
 /// A condition variable with parking_lot's signature. Callers loop: wake-ups may be spurious.

@@ -3,6 +3,7 @@
 //! Shuttle is sequentially consistent whatever the orderings say, and has no reduction that could hide an order: it is
 //! the oracle for loom's probes, and reaches sizes that loom does not. It has no leak or race detection.
 
+pub use super::no_coop as coop;
 pub use ::shuttle::sync::Arc;
 pub use ::shuttle::thread_local;
 
@@ -121,34 +122,5 @@ pub mod thread {
     /// Lets others go on for a moment, where there is nothing to wait for but time.
     pub fn pause() {
         ::shuttle::thread::yield_now();
-    }
-}
-
-pub mod coop {
-    //! No cooperative scheduler: shuttle is one already.
-    use std::rc::Rc;
-
-    /// As the native one; never called.
-    pub trait Scheduler {
-        /// Lets others run.
-        fn yield_blocked(&self);
-        /// The identity of the running thread.
-        fn thread_id(&self) -> u64;
-    }
-
-    /// Ignores `scheduler`.
-    pub fn install(scheduler: Option<Rc<dyn Scheduler>>) -> Option<Rc<dyn Scheduler>> {
-        drop(scheduler);
-        None
-    }
-
-    /// Nobody to yield to.
-    pub fn yield_blocked() -> bool {
-        false
-    }
-
-    /// No name of its own.
-    pub fn thread_id() -> Option<u64> {
-        None
     }
 }
