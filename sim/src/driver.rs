@@ -514,6 +514,12 @@ impl Sim {
         trace::json(&world.trace, &WorldNames(&world), &self.seed_of(&world))
     }
 
+    /// Looks at the trace so far, with the names that it needs.
+    pub(crate) fn with_trace<T>(&self, look: impl FnOnce(&trace::Trace, &dyn Names) -> T) -> T {
+        let world = self.shared().world.lock();
+        look(&world.trace, &WorldNames(&world))
+    }
+
     fn report_of(&self, world: &World, leaks: Option<Leaks>) -> Report {
         let findings = world.checkers.findings.all().to_vec();
         let lanes = if findings.is_empty() {

@@ -11,9 +11,11 @@
 //! | `stage`, `play` | what names stand for, and what steps do |
 //! | `run` | schedules, verdicts |
 //! | `shrink` | the smallest schedule that still fails |
-//! | `report` | results as text, JSON and a page with the lanes drawn |
+//! | `report`, `page`, `drawing` | results as text, JSON and a page with the lanes drawn |
 
+mod drawing;
 pub mod grammar;
+mod page;
 mod parse;
 mod play;
 mod replay;

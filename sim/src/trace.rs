@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-pub(crate) use self::lanes::Lane;
+pub(crate) use self::lanes::{Lane, cell, title};
 
 /// One row: what happened, in which lane, at which event of the run.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,7 +33,7 @@ pub(crate) enum What {
     Called { call: CallName, stream: Option<StreamId>, code: Code },
     Blocked { call: CallName, on: BlockedOn },
     Submitted { op: OpId, stream: StreamId, work: WorkKind },
-    Started { work: WorkKind },
+    Started { op: OpId, work: WorkKind },
     Completed { op: OpId, work: WorkKind },
     Waited { op: OpId, after: Option<OpId> },
     Captured { capture: CaptureId, work: WorkKind },
@@ -119,7 +119,9 @@ impl Trace {
                 }
                 return None;
             }
-            Event::Started { op, stream } => (Lane::Stream(*stream), What::Started { work: *self.works.get(op)? }),
+            Event::Started { op, stream } => {
+                (Lane::Stream(*stream), What::Started { op: *op, work: *self.works.get(op)? })
+            }
             Event::Completed { op, stream } => {
                 (Lane::Stream(*stream), What::Completed { op: *op, work: self.works.remove(op)? })
             }

@@ -67,6 +67,13 @@ impl Turns {
         (self.threads.len() - 1) as u32
     }
 
+    /// Calls a thread by another name from now on.
+    pub(crate) fn rename(&mut self, number: u32, name: &str) {
+        if let Some(thread) = self.threads.get_mut(number as usize) {
+            name.clone_into(&mut thread.name);
+        }
+    }
+
     pub(crate) fn name(&self, number: u32) -> &str {
         self.threads.get(number as usize).map_or("?", |thread| &thread.name)
     }
@@ -180,7 +187,12 @@ impl Turns {
         let mut text = String::new();
         for thread in self.threads.iter().filter(|thread| thread.state != State::Ended) {
             let separator = if text.is_empty() { "" } else { "; " };
-            let _ = write!(text, "{separator}{} {}", thread.name, self.clause(&thread.state));
+            let clause = match thread.state {
+                // Its loop looks for work where others wait for a lock.
+                State::Spinning { .. } if thread.daemon => "has nothing to do, or waits for a lock".into(),
+                _ => self.clause(&thread.state),
+            };
+            let _ = write!(text, "{separator}{} {clause}", thread.name);
         }
         text
     }

@@ -18,6 +18,7 @@ use super::grammar::{
     Action, CALLS, Defect, Figure, Foreign, FreedAs, Mishap, Outcome, Place, Profiles, Relation, Scenario, Step,
     StreamKind, Thread, WrapKind,
 };
+use super::run::DEVICE_BYTES_MAX;
 use crate::checker::Line;
 use crate::code::Code;
 use crate::profile::Profile;
@@ -377,7 +378,7 @@ fn header(input: &mut Input<'_>, scenario: &mut Scenario) -> ModalResult<bool> {
         "profile" => scenario.profiles = profiles(input)?,
         "caught" => scenario.defects.push(defect(input)?),
         "pool" => scenario.pool = Some(number_to(input, 4096, "a number of streams from 0 to 4096")? as usize),
-        "memory" => scenario.memory = Some(number_to(input, 1 << 40, "a number of bytes")?),
+        "memory" => scenario.memory = Some(number_to(input, DEVICE_BYTES_MAX, "a number of bytes up to 268435456")?),
         "depth" => {
             scenario.depth = Some(number_to(input, 4096, "a number of operations from 0 to 4096")?.max(1) as usize)
         }

@@ -22,7 +22,7 @@ use tenure::{
 };
 
 use super::grammar::{Action, Figure, Foreign, FreedAs, Mishap, Outcome, Place, Relation, Step, StreamKind, WrapKind};
-use super::stage::{Element, Failed, ForeignCapture, HostBlock, Share, Stage, Thing};
+use super::stage::{BUDGET, Element, Failed, ForeignCapture, HostBlock, Share, Stage, Thing};
 use crate::Sim;
 use crate::checker::Line;
 use crate::driver::SimError;
@@ -204,10 +204,22 @@ impl Player<'_> {
             if self.stage.has_failed() {
                 resume_unwind(Box::new(Ended));
             }
-            let done = self.action(&step.action, frame);
+            let done = self.paid(step).and_then(|()| self.action(&step.action, frame));
             self.judge(step, done, frame)?;
         }
         Ok(())
+    }
+
+    /// A file whose steps have no end is no scenario.
+    fn paid(&self, step: &Step) -> Done {
+        let elements = match &step.action {
+            Action::Buffer { len, .. } | Action::Host { len, .. } | Action::Pinned { len, .. } => *len,
+            _ => 0,
+        };
+        match self.stage.spend(elements) {
+            true => Ok(()),
+            false => Err(Trouble::File(format!("the steps of one run come to more than {BUDGET}"))),
+        }
     }
 
     /// Holds what came of a step against what the file says.
@@ -716,7 +728,10 @@ impl Player<'_> {
             Action::View { at, write, steps } => self.view(at, *write, steps, frame),
             Action::Scope { steps } => self.scope(steps, frame),
             Action::Quiet { steps } => self.quiet(steps, frame),
-            Action::Repeat { times, steps } => (0..*times).try_for_each(|_| self.steps(steps, frame)),
+            Action::Repeat { times, steps } => {
+                let times = if steps.is_empty() { 0 } else { *times };
+                (0..times).try_for_each(|_| self.steps(steps, frame))
+            }
             Action::Function { queue, steps } => self.function(queue, steps),
             _ => Ok(()),
         }
@@ -776,7 +791,8 @@ impl Player<'_> {
         let function: tenure::driver::HostFunction = Arc::new(move || {
             let player = Player { stage: &stage };
             for step in &steps {
-                if let Err(trouble) = player.action(&step.action, &mut Frame::default()) {
+                let done = player.paid(step).and_then(|()| player.action(&step.action, &mut Frame::default()));
+                if let Err(trouble) = done {
                     let message = format!("line {}: in a host function: {}", step.line, trouble.text());
                     stage.fail(Failed { is_error: matches!(trouble, Trouble::File(_)), line: Some(Line::R2), message });
                     return;

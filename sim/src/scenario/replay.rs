@@ -4,8 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-use serde::Serialize;
+use std::sync::atomic::AtomicU64;
 
 use super::grammar::Scenario;
 use super::parse::parse;
@@ -28,6 +27,10 @@ pub struct Options {
     pub exhaustive: bool,
     /// Only this schedule: a number, or what a result's `seed` says.
     pub only: Option<String>,
+    /// Runs that went well keep their lanes too: of the schedule asked for, or of the one in the program's own order.
+    pub traced: bool,
+    /// Counts schedules as they end, for whoever watches how far it is.
+    pub ended: Arc<AtomicU64>,
 }
 
 impl Default for Options {
@@ -39,12 +42,14 @@ impl Default for Options {
             seed: 0,
             exhaustive: false,
             only: None,
+            traced: false,
+            ended: Arc::default(),
         }
     }
 }
 
 /// One scenario on one profile.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ScenarioResult {
     /// The file.
@@ -67,14 +72,13 @@ pub struct ScenarioResult {
     pub message: Option<String>,
     /// What replays the failure.
     pub seed: Option<String>,
-    /// The failure as lanes of text.
-    #[serde(skip)]
+    /// The failure as lanes of text; see [`Options::traced`].
     pub lanes: String,
-    /// The failure as a file for Perfetto.
-    #[serde(skip)]
+    /// The same as a file for Perfetto.
     pub trace: String,
+    /// The same as an SVG drawing.
+    pub drawing: String,
     /// The file's text.
-    #[serde(skip)]
     pub source: String,
 }
 
@@ -86,6 +90,8 @@ pub struct Outcome {
     pub results: Vec<ScenarioResult>,
     /// What could not be read, with why.
     pub unreadable: Vec<(String, String)>,
+    /// Files that make no sense on any profile that was asked for, with those on which they do.
+    pub skipped: Vec<(String, String)>,
 }
 
 impl Outcome {
@@ -125,11 +131,12 @@ pub struct Loaded {
 /// ```
 pub fn replay(options: &Options, mut done: impl FnMut(&ScenarioResult, usize)) -> Outcome {
     let (loaded, unreadable) = load(&options.paths);
-    let mut outcome = Outcome { results: Vec::new(), unreadable };
+    let mut outcome = Outcome { unreadable, ..Outcome::default() };
     if let Some(error) = wrong(options) {
         outcome.unreadable.push(error);
         return outcome;
     }
+    outcome.skipped = loaded.iter().filter_map(|loaded| skipped(loaded, options)).collect();
     let jobs: Vec<_> = loaded.iter().flat_map(|loaded| jobs(loaded, options)).collect();
     for (loaded, profile) in &jobs {
         let result = run_one(loaded, profile, options);
@@ -141,11 +148,12 @@ pub fn replay(options: &Options, mut done: impl FnMut(&ScenarioResult, usize)) -
 
 /// Replays a text instead of files.
 pub fn replay_text(name: &str, text: &str, options: &Options) -> Outcome {
-    let mut outcome = Outcome { results: Vec::new(), unreadable: wrong(options).into_iter().collect() };
+    let mut outcome = Outcome { unreadable: wrong(options).into_iter().collect(), ..Outcome::default() };
     match parse(text) {
         Ok(scenario) if outcome.unreadable.is_empty() => {
             let loaded = Loaded { file: name.into(), source: text.into(), scenario: Arc::new(scenario) };
             let results = jobs(&loaded, options);
+            outcome.skipped = skipped(&loaded, options).into_iter().collect();
             outcome.results = results.iter().map(|(loaded, profile)| run_one(loaded, profile, options)).collect();
         }
         Ok(_) => {}
@@ -158,9 +166,13 @@ pub fn replay_text(name: &str, text: &str, options: &Options) -> Outcome {
 pub fn load(paths: &[PathBuf]) -> (Vec<Loaded>, Vec<(String, String)>) {
     let (mut files, mut unreadable) = (Vec::new(), Vec::new());
     for path in paths {
-        if let Err(error) = find(path, true, 0, &mut files) {
-            unreadable.push((path.display().to_string(), error.to_string()));
-        }
+        let before = files.len();
+        let why = match find(path, true, 0, &mut files) {
+            Err(error) => error.to_string(),
+            Ok(()) if files.len() == before => "holds no file that ends in .scenario".to_owned(),
+            Ok(()) => continue,
+        };
+        unreadable.push((path.display().to_string(), why));
     }
     let mut loaded = Vec::new();
     for path in files {
@@ -204,6 +216,11 @@ fn wrong(options: &Options) -> Option<(String, String)> {
     seed.map(|seed| (seed.clone(), "no seed: a number, or path:0.2.1 as a result says".to_owned()))
 }
 
+fn skipped(loaded: &Loaded, options: &Options) -> Option<(String, String)> {
+    let makes_sense = Profile::NAMES.iter().copied().filter(|name| loaded.scenario.profiles.contains(name));
+    jobs(loaded, options).is_empty().then(|| (loaded.file.clone(), makes_sense.collect::<Vec<_>>().join(", ")))
+}
+
 fn jobs<'l>(loaded: &'l Loaded, options: &Options) -> Vec<(&'l Loaded, &'static str)> {
     let asked = |name: &str| options.profiles.is_empty() || options.profiles.iter().any(|profile| profile == name);
     let names = Profile::NAMES.iter().copied();
@@ -230,9 +247,11 @@ pub fn run_one(loaded: &Loaded, profile: &str, options: &Options) -> ScenarioRes
         seed: options.seed,
         exhaustive: options.exhaustive,
         only: options.only.as_deref().and_then(only),
+        traced: options.traced,
+        ended: options.ended.clone(),
     };
     let played = Profile::named(profile).map(|profile| explore(scenario, &profile, &plan));
-    let Explored { schedules, exhaustive, failed, .. } = played.unwrap_or_default();
+    let Explored { schedules, exhaustive, failed, went_well, .. } = played.unwrap_or_default();
     let mut result = ScenarioResult {
         file: loaded.file.clone(),
         title: scenario.title.clone(),
@@ -240,17 +259,15 @@ pub fn run_one(loaded: &Loaded, profile: &str, options: &Options) -> ScenarioRes
         profile: profile.to_owned(),
         schedules,
         exhaustive,
-        outcome: Verdict::Ok,
-        contract: None,
-        message: None,
-        seed: None,
-        lanes: String::new(),
-        trace: String::new(),
         source: loaded.source.clone(),
+        ..ScenarioResult::default()
     };
+    if let Some(played) = went_well {
+        (result.lanes, result.trace, result.drawing) = (played.lanes, played.perfetto, played.drawing);
+    }
     if let Some((played, seed)) = failed {
         result.seed = Some(seed);
-        (result.lanes, result.trace) = (played.lanes, played.perfetto);
+        (result.lanes, result.trace, result.drawing) = (played.lanes, played.perfetto, played.drawing);
         match played.failure {
             Some(failure) => {
                 result.outcome = failure.verdict;

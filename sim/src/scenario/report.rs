@@ -1,9 +1,8 @@
-//! Results for people and machines: text, JSON, and one page that needs nothing else, with the lanes drawn.
+//! Results for people and machines: text and JSON. The page is made in `page`.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use serde_json::Value;
+use serde::Serialize;
 
 use super::replay::{Outcome, ScenarioResult};
 use super::run::Verdict;
@@ -22,8 +21,19 @@ impl Verdict {
 }
 
 impl ScenarioResult {
-    /// A line, and what happened where something did.
+    /// A line, what happened where something did, and the lanes of it.
     pub fn to_text(&self) -> String {
+        let mut text = self.headline();
+        if self.message.is_some() {
+            self.lanes.lines().for_each(|line| {
+                let _ = writeln!(text, "  {line}");
+            });
+        }
+        text
+    }
+
+    /// The same without the lanes.
+    pub fn headline(&self) -> String {
         let all = if self.exhaustive { "all " } else { "" };
         let mut text = format!(
             "{:<11} {} on {} ({all}{} schedules)",
@@ -41,16 +51,46 @@ impl ScenarioResult {
         if let Some(seed) = &self.seed {
             let _ = write!(text, "\n  again: tenure replay {} --profile {} --seed {seed}", self.file, self.profile);
         }
-        text.push('\n');
-        self.lanes.lines().for_each(|line| {
-            let _ = writeln!(text, "  {line}");
-        });
-        text
+        text + "\n"
     }
 
-    fn promise(&self) -> Option<&'static str> {
+    /// One line of JSON; see [`Outcome::to_json`].
+    pub fn to_json(&self) -> String {
+        let line = JsonLine {
+            file: &self.file,
+            profile: Some(&self.profile),
+            schedules: self.schedules,
+            exhaustive: self.exhaustive,
+            outcome: self.outcome,
+            contract: self.contract.as_deref(),
+            message: self.message.as_deref(),
+            seed: self.seed.as_deref(),
+        };
+        line.to_line()
+    }
+
+    pub(super) fn promise(&self) -> Option<&'static str> {
         let name = self.contract.as_deref()?;
         Line::ALL.iter().find(|line| line.name() == name).map(|line| line.promise())
+    }
+}
+
+/// What machines are told, in this order.
+#[derive(Default, Serialize)]
+struct JsonLine<'r> {
+    file: &'r str,
+    profile: Option<&'r str>,
+    schedules: u64,
+    exhaustive: bool,
+    outcome: Verdict,
+    contract: Option<&'r str>,
+    message: Option<&'r str>,
+    seed: Option<&'r str>,
+}
+
+impl JsonLine<'_> {
+    fn to_line(&self) -> String {
+        serde_json::to_string(self).expect("text and numbers are always JSON") + "\n"
     }
 }
 
@@ -61,13 +101,20 @@ impl Outcome {
         for (file, error) in &self.unreadable {
             let _ = writeln!(text, "unreadable  {file}: {error}");
         }
+        for (file, profiles) in &self.skipped {
+            let _ = writeln!(text, "skipped     {file}: it is for {profiles}");
+        }
         for result in self.results.iter().filter(|result| result.outcome != Verdict::Ok) {
             text += &result.to_text();
         }
+        text + &self.summary() + "\n"
+    }
+
+    /// How many of each outcome there are, on one line.
+    pub fn summary(&self) -> String {
         let count = |verdict| self.results.iter().filter(|result| result.outcome == verdict).count();
         let schedules: u64 = self.results.iter().map(|result| result.schedules).sum();
-        let _ = writeln!(
-            text,
+        format!(
             "{} runs, {schedules} schedules: {} ok, {} violations, {} expectations not met, {} errors, {} unreadable",
             self.results.len(),
             count(Verdict::Ok),
@@ -75,172 +122,35 @@ impl Outcome {
             count(Verdict::Expectation),
             count(Verdict::Error),
             self.unreadable.len(),
-        );
-        text
+        )
     }
 
-    /// One object for each scenario and profile: `file, profile, schedules, exhaustive, outcome, contract, message,
-    /// seed`. A file that could not be read is one with the outcome `error` and no profile.
+    /// A line for each scenario and profile, each an object: `file, profile, schedules, exhaustive, outcome, contract,
+    /// message, seed`. A file that could not be read is one with the outcome `error` and no profile.
     pub fn to_json(&self) -> String {
         let unreadable = self.unreadable.iter().map(|(file, error)| {
-            serde_json::json!({
-                "file": file, "profile": null, "schedules": 0, "exhaustive": false,
-                "outcome": "error", "contract": null, "message": error, "seed": null,
-            })
+            let line = JsonLine { file, outcome: Verdict::Error, message: Some(error), ..JsonLine::default() };
+            line.to_line()
         });
-        let results = self.results.iter().map(|result| serde_json::to_value(result).unwrap_or(Value::Null));
-        let all: Vec<Value> = unreadable.chain(results).collect();
-        serde_json::to_string_pretty(&all).unwrap_or_default()
-    }
-
-    /// One page that needs nothing else.
-    pub fn to_html(&self) -> String {
-        let mut body = String::new();
-        let failed = self.results.iter().filter(|result| result.outcome != Verdict::Ok);
-        failed.for_each(|result| body += &section(result));
-        let mut rows = String::new();
-        for result in &self.results {
-            let _ = write!(
-                rows,
-                "<tr class={outcome}><td>{}<td>{}<td>{}<td>{}{}<td>{outcome}<td>{}",
-                escaped(&result.title),
-                escaped(&result.file),
-                result.profile,
-                result.schedules,
-                if result.exhaustive { " (all)" } else { "" },
-                escaped(result.contract.as_deref().unwrap_or("")),
-                outcome = result.outcome.word(),
-            );
-        }
-        for (file, error) in &self.unreadable {
-            let _ = write!(rows, "<tr class=error><td><td>{}<td><td><td>{}<td>", escaped(file), escaped(error));
-        }
-        let summary = self.to_text().lines().last().unwrap_or("").to_owned();
-        PAGE.replace("{summary}", &escaped(&summary)).replace("{rows}", &rows).replace("{body}", &body)
+        unreadable.chain(self.results.iter().map(ScenarioResult::to_json)).collect()
     }
 }
-
-fn section(result: &ScenarioResult) -> String {
-    let contract = result.contract.as_deref().unwrap_or("");
-    format!(
-        "<section><h2>{} <small>on {}</small></h2><p class=what><b>{contract}</b> {}</p><p>{}</p>{}\
-         <details><summary>The same as text</summary><pre>{}</pre></details>\
-         <details><summary>The scenario</summary><pre>{}</pre></details>\
-         <p>Again: <code>tenure replay {} --profile {} --seed {}</code></p></section>",
-        escaped(if result.title.is_empty() { &result.file } else { &result.title }),
-        result.profile,
-        escaped(result.message.as_deref().unwrap_or("")),
-        escaped(result.promise().unwrap_or("")),
-        drawing(&result.trace).unwrap_or_default(),
-        escaped(&result.lanes),
-        escaped(&result.source),
-        escaped(&result.file),
-        result.profile,
-        escaped(result.seed.as_deref().unwrap_or("")),
-    )
-}
-
-/// A trace as a drawing: time goes down, a column for each host thread and stream. Rows are evenly spaced in the order
-/// of the events, since the lengths of virtual times say less than their order.
-fn drawing(trace: &str) -> Option<String> {
-    let trace: Value = serde_json::from_str(trace).ok()?;
-    let events = trace.get("traceEvents")?.as_array()?;
-    let mut lanes = BTreeMap::new();
-    let mut marks = Vec::new();
-    for event in events {
-        let lane = (number(event, "pid"), number(event, "tid"));
-        let name = |event: &Value| event.get("name").and_then(Value::as_str).unwrap_or("").to_owned();
-        match event.get("ph").and_then(Value::as_str) {
-            Some("M") if name(event) == "thread_name" => {
-                let title = event.pointer("/args/name").and_then(Value::as_str).unwrap_or("?");
-                lanes.insert(lane, title.to_owned());
-            }
-            Some("X") => marks.push((lane, name(event), false)),
-            Some("i" | "I") => marks.push((lane, name(event), true)),
-            _ => {}
-        }
-    }
-    let columns: BTreeMap<_, _> =
-        lanes.keys().filter(|lane| lane.0 != 3).enumerate().map(|(at, lane)| (*lane, at)).collect();
-    let (width, height) = (columns.len().max(1) * COLUMN + MARGIN, marks.len() * ROW + 60);
-    let mut svg =
-        format!("<svg role=img aria-label='lanes' viewBox='0 0 {width} {height}' width={width} height={height}>");
-    for (lane, at) in &columns {
-        let x = at * COLUMN + 10;
-        let _ = write!(svg, "<text class=title x={x} y=18>{}</text>", escaped(&lanes[lane]));
-        let _ = write!(svg, "<line x1={x} y1=26 x2={x} y2={height} class=lane />");
-    }
-    for (row, (lane, name, is_finding)) in marks.iter().enumerate() {
-        let y = row * ROW + 34;
-        let Some(at) = columns.get(lane).filter(|_| !is_finding) else {
-            let _ = write!(svg, "<rect class=found x=4 y={y} width={} height={} rx=3 />", width - 8, ROW - 4);
-            let _ = write!(svg, "<text class=bad x=10 y={}><title>{n}</title>{n}</text>", y + 13, n = escaped(name));
-            continue;
-        };
-        let x = at * COLUMN + 10;
-        let class = if lane.0 == 1 { "host" } else { "device" };
-        let _ = write!(svg, "<rect class={class} x={x} y={y} width={} height={} rx=3 />", COLUMN - 20, ROW - 4);
-        let short: String = name.chars().take(NAME_MAX).collect();
-        let _ =
-            write!(svg, "<text x={} y={}><title>{}</title>{}</text>", x + 6, y + 13, escaped(name), escaped(&short));
-    }
-    svg.push_str("</svg>");
-    Some(svg)
-}
-
-fn number(event: &Value, key: &str) -> u64 {
-    event.get(key).and_then(Value::as_u64).unwrap_or(0)
-}
-
-/// Pixels.
-const COLUMN: usize = 230;
-const ROW: usize = 20;
-const MARGIN: usize = 20;
-/// Letters that fit in a column.
-const NAME_MAX: usize = 32;
-
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            _ => out.push(letter),
-        }
-    }
-    out
-}
-
-const PAGE: &str = "<!doctype html><html lang=en><meta charset=utf-8><title>tenure replay</title>\
-<meta name=viewport content='width=device-width'><style>\
-:root{color-scheme:light dark;--line:#8886}body{font:15px/1.45 system-ui,sans-serif;max-width:76rem;margin:2rem auto;padding:0 1rem}\
-table{border-collapse:collapse;width:100%}td,th{text-align:left;padding:.2rem .6rem;border-bottom:1px solid var(--line)}\
-tr.violation,tr.expectation,tr.error{color:#c22}section{margin:2.5rem 0;overflow-x:auto}pre{overflow-x:auto;font-size:12px}\
-small{font-weight:400;opacity:.7}.what{font-size:1.05rem}svg{font:12px ui-monospace,monospace;fill:currentColor}\
-.title{font-weight:700}.lane{stroke:var(--line)}.host{fill:#4a7dff44;stroke:#4a7dff}.device{fill:#22a06b44;stroke:#22a06b}\
-.found{fill:#d3312b33;stroke:#d3312b}.bad{font-weight:700}</style><h1>Replay</h1><p>{summary}</p>{body}\
-<table><tr><th>Scenario<th>File<th>Profile<th>Schedules<th>Outcome<th>Line{rows}</table></html>";
 
 #[cfg(test)]
 mod tests {
     use super::super::{Options, replay_text};
-    use super::*;
+    use serde_json::Value;
 
     #[test]
-    fn a_page_holds_what_failed_and_escapes_it() {
-        let text = "scenario \"a <b> & c\"\nstream A\nbuffer x 4 on A\nwrite x = 1 on A\nfetch x on A == 2\n";
-        let outcome = replay_text("f<g>.scenario", text, &Options::default());
+    fn a_line_of_json_has_these_keys() {
+        let text = "stream A\nbuffer x 4 on A\nwrite x = 1 on A\nfetch x on A == 2\n";
+        let outcome = replay_text("f.scenario", text, &Options::default());
         assert_eq!(outcome.exit_code(), 1);
-        let page = outcome.to_html();
-        assert!(page.contains("a &lt;b&gt; &amp; c") && !page.contains("f<g>"), "text is escaped");
-        assert!(page.contains("<svg") && page.contains("class=device"), "the lanes are drawn: {page}");
         let json: Value = serde_json::from_str(&outcome.to_json()).expect("it is JSON");
-        assert_eq!(json[0]["outcome"], "expectation");
-        assert_eq!(json[0]["profile"], "cuda-13");
-        assert!(json[0]["seed"].is_string());
+        let keys: Vec<_> = json.as_object().expect("an object").keys().map(String::as_str).collect();
+        assert_eq!(keys, ["contract", "exhaustive", "file", "message", "outcome", "profile", "schedules", "seed"]);
+        assert_eq!((&json["outcome"], &json["profile"]), (&"expectation".into(), &"cuda-13".into()));
+        assert!(json["seed"].is_string());
     }
 
     #[test]
@@ -248,7 +158,7 @@ mod tests {
         let outcome = replay_text("x.scenario", "drop", &Options::default());
         assert_eq!(outcome.exit_code(), 2);
         assert!(outcome.to_text().contains("line 1, column 5: expected the name of what is dropped"));
-        assert!(outcome.to_json().contains("\"outcome\": \"error\""));
+        assert!(outcome.to_json().contains("\"outcome\":\"error\""));
         assert!(outcome.to_html().contains("class=error"));
     }
 }

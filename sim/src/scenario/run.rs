@@ -4,11 +4,13 @@
 //! the other half is drawn from seeds. Host threads are coroutines, one more of them is the runtime's worker: it takes
 //! its turns by `poll`, as many as [`Limits`] says, so that a run has an end.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tenure::sync::coop;
 
+use super::drawing;
 use super::grammar::Scenario;
 use super::play::Player;
 use super::shrink;
@@ -24,10 +26,11 @@ use crate::profile::Profile;
 use crate::trace::Trace;
 
 /// What a scenario came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// As expected, under every schedule that was run.
+    #[default]
     Ok,
     /// A promise of the contract was broken.
     Violation,
@@ -53,6 +56,7 @@ impl Failure {
 }
 
 /// One schedule, played.
+#[derive(Default)]
 pub(crate) struct Played {
     pub(crate) failure: Option<Failure>,
     /// The choices that replay it.
@@ -60,6 +64,8 @@ pub(crate) struct Played {
     pub(crate) steps: u64,
     pub(crate) lanes: String,
     pub(crate) perfetto: String,
+    /// The lanes drawn, where the trace was kept.
+    pub(crate) drawing: String,
 }
 
 /// What bounds a run.
@@ -82,6 +88,8 @@ pub(crate) struct Explored {
     pub(crate) exhaustive: bool,
     pub(crate) steps: u64,
     pub(crate) failed: Option<(Played, String)>,
+    /// One schedule with its trace, where that was asked for and none failed.
+    pub(crate) went_well: Option<Played>,
 }
 
 /// What to run.
@@ -93,6 +101,10 @@ pub(crate) struct Plan {
     pub(crate) exhaustive: bool,
     /// Only this schedule.
     pub(crate) only: Option<Only>,
+    /// Keep the trace of a run that goes well.
+    pub(crate) traced: bool,
+    /// Counts schedules as they end.
+    pub(crate) ended: Arc<AtomicU64>,
 }
 
 /// A schedule by name.
@@ -105,94 +117,127 @@ pub(crate) enum Only {
 
 /// Plays `scenario` on `profile`, stopping at the first failure.
 pub(crate) fn explore(scenario: &Arc<Scenario>, profile: &Profile, plan: &Plan) -> Explored {
-    let mut profile = profile.clone();
-    if let Some(depth) = scenario.depth {
-        profile.queue_depth = depth;
-    }
-    let mut builder = device().profile(profile).drive(Drive::Stepped).whole_steps().trace_rows(0);
-    if let Some(bytes) = scenario.memory {
-        builder = builder.device_bytes(bytes);
-    }
+    let ground = Ground { scenario, builder: builder(scenario, profile), ended: &plan.ended };
     let mut explored = Explored::default();
     match &plan.only {
-        Some(Only::Seed(seed)) => draw(scenario, &builder, *seed, 1, &mut explored),
-        Some(Only::Path(choices)) => one(scenario, &builder, WALKED, choices, &mut explored),
-        Some(Only::LongPath(choices)) => one(scenario, &builder, DRAWN, choices, &mut explored),
+        Some(Only::Seed(seed)) => ground.draw(*seed, 1, &mut explored),
+        Some(Only::Path(choices)) => ground.one(WALKED, choices, &mut explored),
+        Some(Only::LongPath(choices)) => ground.one(DRAWN, choices, &mut explored),
         None => {
             let walks = if plan.exhaustive { u64::MAX } else { plan.schedules.div_ceil(2) };
-            walk(scenario, &builder, walks, &mut explored);
+            ground.walk(walks, &mut explored);
             if explored.failed.is_none() && !explored.exhaustive {
                 let left = plan.schedules.saturating_sub(explored.schedules).max(1);
-                draw(scenario, &builder, plan.seed, left, &mut explored);
+                ground.draw(plan.seed, left, &mut explored);
             }
         }
+    }
+    if plan.traced && explored.failed.is_none() && explored.went_well.is_none() {
+        explored.went_well = Some(ground.traced(WALKED, &[]));
     }
     explored
 }
 
-fn one(scenario: &Arc<Scenario>, builder: &Builder, limits: Limits, choices: &[u16], explored: &mut Explored) {
-    let played = traced(scenario, builder, limits, choices);
-    explored.schedules += 1;
-    explored.steps += played.steps;
-    if played.failure.is_some() {
-        explored.failed = Some((played, key(choices, limits)));
+fn builder(scenario: &Scenario, profile: &Profile) -> Builder {
+    let mut profile = profile.clone();
+    if let Some(depth) = scenario.depth {
+        profile.queue_depth = depth;
     }
+    let builder = device().profile(profile).drive(Drive::Stepped).whole_steps().trace_rows(0);
+    builder.device_bytes(scenario.memory.unwrap_or(DEVICE_BYTES_MAX))
 }
 
-/// Every order, depth first, up to `walks` of them.
-fn walk(scenario: &Arc<Scenario>, builder: &Builder, walks: u64, explored: &mut Explored) {
-    let mut path = Path::default();
-    for _ in 0..walks {
-        let (played, schedule) = play(scenario, builder, WALKED, Schedule::Path(path));
-        explored.schedules += 1;
-        explored.steps += played.steps;
-        if played.failure.is_some() {
-            explored.failed = Some(smallest(scenario, builder, WALKED, &played));
-            return;
-        }
-        let Schedule::Path(walked) = schedule else { return };
-        path = walked;
-        if !path.advance() {
-            explored.exhaustive = true;
-            return;
+/// What every schedule of a scenario starts from.
+struct Ground<'g> {
+    scenario: &'g Arc<Scenario>,
+    builder: Builder,
+    ended: &'g AtomicU64,
+}
+
+impl Ground<'_> {
+    fn one(&self, limits: Limits, choices: &[u16], explored: &mut Explored) {
+        let played = self.traced(limits, choices);
+        explored.count(&played);
+        match played.failure.is_some() {
+            true => explored.failed = Some((played, key(choices, limits))),
+            false => explored.went_well = Some(played),
         }
     }
-}
 
-fn draw(scenario: &Arc<Scenario>, builder: &Builder, seed: u64, schedules: u64, explored: &mut Explored) {
-    for seed in (0..schedules).map(|offset| seed.wrapping_add(offset)) {
-        let schedule = Schedule::Noted(Seeded::new(seed, None), Vec::new());
-        let (played, _) = play(scenario, builder, DRAWN, schedule);
-        explored.schedules += 1;
-        explored.steps += played.steps;
-        if played.failure.is_some() {
-            explored.failed = Some(smallest(scenario, builder, DRAWN, &played));
-            return;
+    /// Every order, depth first, up to `walks` of them.
+    fn walk(&self, walks: u64, explored: &mut Explored) {
+        let mut path = Path::default();
+        for _ in 0..walks {
+            let (played, schedule) = self.play(WALKED, Schedule::Path(path));
+            explored.count(&played);
+            if played.failure.is_some() {
+                explored.failed = Some(self.smallest(WALKED, &played));
+                return;
+            }
+            let Schedule::Path(walked) = schedule else { return };
+            path = walked;
+            if !path.advance() {
+                explored.exhaustive = true;
+                return;
+            }
         }
     }
-}
 
-/// The failure again, under the smallest schedule that shows it and with its trace.
-fn smallest(scenario: &Arc<Scenario>, builder: &Builder, limits: Limits, played: &Played) -> (Played, String) {
-    let Some(failure) = &played.failure else { unreachable!("only failures are made smaller") };
-    let choices = shrink::shrink(&played.choices, |choices| {
-        let schedule = Schedule::Path(Path::from_choices(choices));
-        let (again, _) = play(scenario, builder, limits, schedule);
-        again.failure.as_ref().is_some_and(|again| again.is_like(failure)).then_some(again.choices)
-    });
-    let mut again = traced(scenario, builder, limits, &choices);
-    if again.failure.is_none() {
-        // What was seen counts, also where it hangs on more than the schedule.
-        let message =
-            format!("{} (not seen again: it hangs on the addresses that the system hands out)", failure.message);
-        again.failure = Some(Failure { message, ..failure.clone() });
+    fn draw(&self, seed: u64, schedules: u64, explored: &mut Explored) {
+        for seed in (0..schedules).map(|offset| seed.wrapping_add(offset)) {
+            let schedule = Schedule::Noted(Seeded::new(seed, None), Vec::new());
+            let (played, _) = self.play(DRAWN, schedule);
+            explored.count(&played);
+            if played.failure.is_some() {
+                explored.failed = Some(self.smallest(DRAWN, &played));
+                return;
+            }
+            if schedules == 1 {
+                explored.went_well = Some(self.traced(DRAWN, &played.choices));
+            }
+        }
     }
-    (again, key(&choices, limits))
+
+    /// The failure again, under the smallest schedule that shows it and with its trace.
+    fn smallest(&self, limits: Limits, played: &Played) -> (Played, String) {
+        let Some(failure) = &played.failure else { unreachable!("only failures are made smaller") };
+        let choices = shrink::shrink(&played.choices, |choices| {
+            let schedule = Schedule::Path(Path::from_choices(choices));
+            let (again, _) = self.play(limits, schedule);
+            again.failure.as_ref().is_some_and(|again| again.is_like(failure)).then_some(again.choices)
+        });
+        let mut again = self.traced(limits, &choices);
+        if again.failure.is_none() {
+            // What was seen counts, also where it hangs on more than the schedule.
+            let message =
+                format!("{} (not seen again: it hangs on the addresses that the system hands out)", failure.message);
+            again.failure = Some(Failure { message, ..failure.clone() });
+        }
+        (again, key(&choices, limits))
+    }
+
+    fn traced(&self, limits: Limits, choices: &[u16]) -> Played {
+        let builder = self.builder.clone().trace_rows(ROWS);
+        self.played(builder, limits, Schedule::Path(Path::from_choices(choices))).0
+    }
+
+    /// Plays one schedule; gives the schedule back as it was left.
+    fn play(&self, limits: Limits, schedule: Schedule) -> (Played, Schedule) {
+        self.played(self.builder.clone(), limits, schedule)
+    }
+
+    fn played(&self, builder: Builder, limits: Limits, schedule: Schedule) -> (Played, Schedule) {
+        let played = play(self.scenario, builder, limits, schedule);
+        self.ended.fetch_add(1, Ordering::Relaxed);
+        played
+    }
 }
 
-fn traced(scenario: &Arc<Scenario>, builder: &Builder, limits: Limits, choices: &[u16]) -> Played {
-    let builder = builder.clone().trace_rows(ROWS);
-    play(scenario, &builder, limits, Schedule::Path(Path::from_choices(choices))).0
+impl Explored {
+    fn count(&mut self, played: &Played) {
+        self.schedules += 1;
+        self.steps += played.steps;
+    }
 }
 
 /// What names a schedule: `path:` or, with the limits of drawn schedules, `long:`, and the choices.
@@ -202,19 +247,17 @@ fn key(choices: &[u16], limits: Limits) -> String {
     format!("{kind}:{}", numbers.join("."))
 }
 
-/// Plays one schedule; gives the schedule back as it was left.
-fn play(scenario: &Arc<Scenario>, builder: &Builder, limits: Limits, schedule: Schedule) -> (Played, Schedule) {
-    let sim = builder.clone().steps_max(limits.steps).build_with(schedule);
+fn play(scenario: &Arc<Scenario>, builder: Builder, limits: Limits, schedule: Schedule) -> (Played, Schedule) {
     let keep_trace = builder.keeps_trace();
-    let mut names = String::new();
+    let sim = builder.steps_max(limits.steps).build_with(schedule);
+    let mut names = BTreeMap::new();
     let failed = match Stage::new(sim.clone(), scenario) {
         Ok(stage) => {
             // What made the stage is no part of the story.
             sim.shared().world.lock().trace = Trace::new(if keep_trace { ROWS } else { 0 });
             let stage = Arc::new(stage);
             let failed = perform(&sim, &stage, scenario, limits);
-            let ids = stage.ids.lock();
-            names.extend(ids.iter().map(|(name, id)| format!("{name} is {id}. ")));
+            names.clone_from(&stage.ids.lock());
             failed
         }
         Err(message) => Some(Failure { verdict: Verdict::Error, line: None, message }),
@@ -225,12 +268,15 @@ fn play(scenario: &Arc<Scenario>, builder: &Builder, limits: Limits, schedule: S
         Schedule::Noted(_, choices) => choices.clone(),
         _ => Vec::new(),
     };
-    let (lanes, perfetto) = match failed.is_some() || keep_trace {
-        true => (format!("{}\n{}", names.trim_end(), sim.lanes(LANES_ROWS)), sim.perfetto()),
-        false => Default::default(),
-    };
-    let steps = sim.shared().world.lock().steps;
-    (Played { failure: failed, choices, steps, lanes, perfetto }, schedule)
+    let mut played = Played { failure: failed, choices, ..Played::default() };
+    if keep_trace {
+        let told = names.iter().map(|(name, id)| format!("{name} is {id}. ")).collect::<String>();
+        played.lanes = format!("{}\n{}", told.trim_end(), sim.lanes(LANES_ROWS));
+        played.perfetto = sim.perfetto();
+        played.drawing = sim.with_trace(|trace, threads| drawing::svg(trace, threads, &names));
+    }
+    played.steps = sim.shared().world.lock().steps;
+    (played, schedule)
 }
 
 fn perform(sim: &Sim, stage: &Arc<Stage>, scenario: &Arc<Scenario>, limits: Limits) -> Option<Failure> {
@@ -242,7 +288,12 @@ fn perform(sim: &Sim, stage: &Arc<Stage>, scenario: &Arc<Scenario>, limits: Limi
     };
     let is_whole = stop == Some(Stop::Finished) && panics.is_empty() && !stage.has_failed();
     if is_whole {
-        sim.shared().world.lock().stop = None;
+        {
+            let mut world = sim.shared().world.lock();
+            world.stop = None;
+            // What made the stage clears it: no thread of the scenario, and no longer its beginning.
+            world.turns.rename(0, "end");
+        }
         stage.clear(scenario.leaks.is_some());
     }
     let report = if is_whole && scenario.leaks.is_none() { sim.finish() } else { sim.report() };
@@ -315,6 +366,9 @@ fn work(stage: &Stage, over: &AtomicBool, turns: u32) {
     }
 }
 
+/// What a device has where the file does not say, and the most that it can say: more would slow every schedule down and
+/// show nothing new.
+pub(crate) const DEVICE_BYTES_MAX: u64 = 256 << 20;
 /// How many rows of a trace are kept.
 const ROWS: usize = 4096;
 /// How many rows of lanes a failure shows.

@@ -1,8 +1,9 @@
 //! What a scenario's names stand for while it runs, and the kernels that it launches.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -122,6 +123,8 @@ pub(crate) struct Stage {
     pub(crate) adopted: Mutex<Vec<StreamHandle>>,
     /// Release errors are expected: the scenario makes something go wrong.
     pub(crate) has_mishaps: bool,
+    /// What steps may still cost; see [`Stage::spend`].
+    budget: AtomicU64,
     /// An answer of the driver for submissions that only want to know their stream.
     refusal: SimError,
     module: Mutex<Option<SimModule>>,
@@ -144,7 +147,7 @@ impl Stage {
         let mut has_mishaps = false;
         for_each_step(scenario, &mut |step| match &step.action {
             Action::Signal { name } | Action::Wait { name } => {
-                signals.entry(name.clone()).or_insert_with(|| sim.signal("signal"));
+                signals.entry(name.clone()).or_insert_with(|| sim.signal(kept(name)));
             }
             Action::Mishap(mishap) => has_mishaps |= !matches!(mishap, Mishap::SkipFunction(_)),
             _ => {}
@@ -158,6 +161,7 @@ impl Stage {
             failed: Mutex::new(None),
             adopted: Mutex::new(Vec::new()),
             has_mishaps,
+            budget: AtomicU64::new(BUDGET),
             refusal,
             module: Mutex::new(Some(module)),
             kernels,
@@ -175,6 +179,14 @@ impl Stage {
 
     pub(crate) fn has_failed(&self) -> bool {
         self.failed.lock().is_some()
+    }
+
+    /// Pays for a step, or for `elements` of memory: most steps are bounded by the turns that they take, but those that
+    /// never hand their turn on are bounded by this alone. Whether it could be paid.
+    pub(crate) fn spend(&self, elements: usize) -> bool {
+        let cost = 1 + elements as u64 / ELEMENTS_A_STEP;
+        let paid = self.budget.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(cost));
+        paid.is_ok()
     }
 
     /// The simulator's name of a stream of the runtime: a submission that the driver refuses sees the raw stream and
@@ -252,11 +264,28 @@ impl Stage {
     }
 }
 
+/// A name that lives as long as the process: there are as many as files name differently.
+fn kept(name: &str) -> &'static str {
+    static KEPT: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut kept = KEPT.lock();
+    if let Some(known) = kept.get(name) {
+        return known;
+    }
+    let name: &'static str = Box::leak(name.to_owned().into_boxed_str());
+    kept.insert(name);
+    name
+}
+
 impl Drop for ForeignCapture {
     fn drop(&mut self) {
         drop(self.guard.take());
     }
 }
+
+/// The most steps of all threads of one run.
+pub(crate) const BUDGET: u64 = 100_000;
+/// So many elements of memory cost as much as a step.
+const ELEMENTS_A_STEP: u64 = 128;
 
 /// Turns of releasing at the end of a run. A thing needs two at most (asked, then released), a graph's memory two more.
 const DRAIN_TURNS: u32 = 8;

@@ -75,7 +75,8 @@ pub(crate) fn title(lane: Lane, names: &dyn Names) -> String {
     }
 }
 
-fn cell(what: &What, names: &dyn Names) -> String {
+/// What a row says, in its lane.
+pub(crate) fn cell(what: &What, names: &dyn Names) -> String {
     match what {
         What::Called { call, stream, code } => {
             let on = stream.map(|stream| format!(" {stream}")).unwrap_or_default();
@@ -84,7 +85,7 @@ fn cell(what: &What, names: &dyn Names) -> String {
         }
         What::Blocked { call, on } => format!("~ {call} {}", waits_for(on)),
         What::Submitted { stream, work, .. } => format!("+ {} on {stream}", words(*work, names)),
-        What::Started { work } => format!("> {}", words(*work, names)),
+        What::Started { work, .. } => format!("> {}", words(*work, names)),
         What::Completed { work, .. } => format!(". {}", words(*work, names)),
         What::Waited { op, after } => format!("{op} after {after:?}"),
         What::Captured { capture, work } => format!("{capture} records {}", words(*work, names)),

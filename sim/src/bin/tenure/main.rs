@@ -4,6 +4,7 @@ mod doctor;
 mod facts;
 mod kernels;
 mod probe;
+mod replay;
 mod tour;
 mod tour_command;
 
@@ -31,6 +32,8 @@ struct Command {
 enum What {
     /// Run a real program on the core, and check every result (the default).
     Tour(tour_command::Arguments),
+    /// Run scenario files under many schedules, and show the smallest one that breaks a promise.
+    Replay(replay::Arguments),
     /// Say what is there to run on, and what is missing.
     Doctor(doctor::Arguments),
     /// Write what a driver does, call by call, as tables of facts.
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
     let command = Command::parse();
     let outcome = match command.what.unwrap_or_else(|| What::Tour(tour_command::Arguments::default())) {
         What::Tour(arguments) => tour_command::run(&arguments),
+        What::Replay(arguments) => replay::run(&arguments),
         What::Doctor(arguments) => Ok(doctor::run(&arguments)),
         What::Probe(arguments) => probe::run(&arguments),
         What::Facts(arguments) => facts::run(&arguments),
