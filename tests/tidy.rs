@@ -156,6 +156,20 @@ fn orderings_name_defined_edges() {
 }
 
 #[test]
+fn defects_are_told_apart() {
+    let mut names = BTreeMap::new();
+    for source in sources(&["rs"]).iter().filter(|source| source.path.starts_with("core/src")) {
+        for name in ["mutant!(\"", "ordering!(\""].iter().flat_map(|head| source.text.split(head).skip(1)) {
+            let name = name.split('"').next().unwrap_or_default().to_owned();
+            let hash = tenure::mutant::hash(&name);
+            let other = names.entry(hash).or_insert_with(|| name.clone());
+            assert_eq!(*other, name, "two planted defects have the hash {hash:#x}");
+        }
+    }
+    assert!(names.len() > 50, "the defects were found: {}", names.len());
+}
+
+#[test]
 fn atomic_accesses_say_why() {
     let mut complaints = Vec::new();
     for source in sources(&["rs"]).iter().filter(|source| source.path.starts_with("core/src")) {

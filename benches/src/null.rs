@@ -43,6 +43,16 @@ struct State {
     next: AtomicU64,
     costs: Costs,
     counts: Option<parking_lot::Mutex<BTreeMap<Call, u64>>>,
+    asked: Option<Asked>,
+}
+
+/// What happens in a stream's query.
+struct Asked(Box<dyn Fn() + Send + Sync>);
+
+impl fmt::Debug for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Asked")
+    }
 }
 
 /// A handle of any kind: a number.
@@ -82,6 +92,11 @@ impl Null {
     /// One that counts its calls.
     pub fn counted() -> Self {
         Self { state: Arc::new(State { counts: Some(parking_lot::Mutex::default()), ..State::default() }) }
+    }
+
+    /// One that calls `asked` in each query of a stream.
+    pub fn asking(asked: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { state: Arc::new(State { asked: Some(Asked(Box::new(asked))), ..State::default() }) }
     }
 
     /// Whether what was submitted, and will be, is still running.
@@ -149,6 +164,9 @@ impl Driver for Null {
     fn stream_query(&self, stream: &Handle) -> Answer<Progress> {
         self.note(Call::StreamQuery);
         black_box(stream.0);
+        if let Some(asked) = &self.state.asked {
+            (asked.0)();
+        }
         Ok(self.progress())
     }
 
