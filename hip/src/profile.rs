@@ -10,6 +10,7 @@
 //! | a relaxed thread leaves captures intact | no | no | yes | yes | yes |
 //! | the same, for queries and waits on events | no | no | no | no | yes |
 //! | a broken capture ends with its stream usable | no | no | no | no | yes |
+//! | memory that is registered cannot be registered again | no | no | no | no | yes |
 //! | look-ups may race with an unregister | no | no | no | no | yes |
 //! | Host is number 1 in pointer attributes | no | yes | yes | yes | yes |
 
@@ -77,6 +78,12 @@ impl Profile {
     /// Whether a stream is usable again once its broken capture was ended (report, rocm-systems 6509: not on AMD
     /// before May 2026).
     pub(crate) fn end_resets_capture(self) -> bool {
+        matches!(self, Self::Cuda13)
+    }
+
+    /// Whether memory that is registered already cannot be registered again. AMD accepts it up to 7.2 (source; report,
+    /// rocm-systems 7498), and one unregister then ends both.
+    pub(crate) fn refuses_overlap(self) -> bool {
         matches!(self, Self::Cuda13)
     }
 
