@@ -279,7 +279,11 @@ static int is_image(const void *image) {
 
 EXPORT hip_code hipModuleLoadData(cudaLibrary_t *module, const void *image) {
     if (!image) return HIP_INVALID_VALUE;
-    if (!is_image(image)) return HIP_INVALID_IMAGE;
+    if (!is_image(image)) {
+        int count = 0;
+        hip_code code = from_cuda(cudaGetDeviceCount(&count)); /* without a device every call says so first */
+        return code != HIP_SUCCESS ? code : HIP_INVALID_IMAGE;
+    }
     return from_cuda(cudaLibraryLoadData(module, image, NULL, NULL, 0, NULL, NULL, 0));
 }
 EXPORT hip_code hipModuleUnload(cudaLibrary_t module) { return from_cuda(cudaLibraryUnload(module)); }
