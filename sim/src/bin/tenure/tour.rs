@@ -8,7 +8,7 @@
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tenure::driver::Image;
@@ -45,6 +45,8 @@ pub struct Outcome {
     pub stats: Stats,
     /// Graph replays.
     pub replays: u64,
+    /// One number for all results that came from the device: equal where all results are equal, on any driver.
+    pub digest: u64,
     /// The first result that was wrong, or the first error.
     pub fault: Option<String>,
     /// What shutdown could not give back.
@@ -86,6 +88,7 @@ pub fn run<D: Driver>(driver: D, options: Options<'_>) -> Result<Outcome> {
         done: AtomicUsize::new(0),
         working: AtomicUsize::new(WORKERS),
         replays: AtomicUsize::new(0),
+        digest: AtomicU64::new(0),
         fault: Mutex::new(None),
         progress: options.progress,
     });
@@ -136,6 +139,7 @@ struct Tour<D: Driver> {
     done: AtomicUsize,
     working: AtomicUsize,
     replays: AtomicUsize,
+    digest: AtomicU64,
     fault: Mutex<Option<String>>,
     progress: Arc<dyn Fn(usize, usize) + Send + Sync>,
 }
@@ -197,6 +201,16 @@ impl<D: Driver> Tour<D> {
         self.fault.lock().get_or_insert(fault);
     }
 
+    /// Takes what came from the device into the digest, whatever the order in which chunks end.
+    fn digest(&self, place: usize, results: &[&[u8]]) {
+        // FNV-1a, begun with the place.
+        let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        let place = (place as u64).to_le_bytes();
+        let bytes = place.iter().chain(results.iter().copied().flatten());
+        // Relaxed: read once all threads have ended.
+        self.digest.fetch_add(bytes.fold(0xcbf2_9ce4_8422_2325, step), Ordering::Relaxed);
+    }
+
     /// A lease; where all streams are taken, waits for one.
     fn stream(&self) -> Result<Stream<D>> {
         loop {
@@ -209,7 +223,7 @@ impl<D: Driver> Tour<D> {
 
     /// One chunk through the pipeline; whether all came out right.
     fn process(&self, range: std::ops::Range<usize>) -> Result<bool> {
-        let (k, data) = (&self.kernels, &self.input[range.clone()]);
+        let (k, start, data) = (&self.kernels, range.start, &self.input[range.clone()]);
         let (len, n) = (data.len(), data.len() as u32);
         let (a, b) = (self.stream()?, self.stream()?);
 
@@ -243,7 +257,9 @@ impl<D: Driver> Tour<D> {
 
         let mixed = result.read()?.to_vec() == expected(data);
         let owner: Vec<u8> = result.into_owner().map_err(|(error, _)| error)?;
-        Ok(mixed && owner == expected(data) && again.wait()? == data && self.rewrap(&b, data)?)
+        let again = again.wait()?;
+        self.digest(start, &[&owner, &again]);
+        Ok(mixed && owner == expected(data) && again == data && self.rewrap(&b, data)?)
     }
 
     /// Wraps a half, lets it go while busy, and wraps the whole: which must not reuse the shorter registration (P2).
@@ -302,7 +318,9 @@ impl<D: Driver> Tour<D> {
         drop((input, executable, a, sum, b, soft));
         let mut expected = vec![0; BINS];
         plain::blur(&last, &mut expected, RADIUS as usize);
-        Ok(sums.wait()? == totals && softs.wait()? == expected)
+        let (sums, softs) = (sums.wait()?, softs.wait()?);
+        self.digest(usize::MAX, &[bytemuck::cast_slice(&sums), bytemuck::cast_slice(&softs)]);
+        Ok(sums == totals && softs == expected)
     }
 
     /// The histogram that all threads added to, read into borrowed memory.
@@ -314,12 +332,14 @@ impl<D: Driver> Tour<D> {
             stream.copy(&*self.total.lock(), &mut pinned)
         })?;
         plain::histogram(&self.input, &mut expected);
+        self.digest(usize::MAX - 1, &[bytemuck::cast_slice(&counted)]);
         Ok(counted == expected)
     }
 
     fn finish(tour: Arc<Self>) -> Outcome {
         let runtime = tour.runtime.clone();
         let replays = tour.replays.load(Ordering::Relaxed) as u64;
+        let digest = tour.digest.load(Ordering::Relaxed);
         let mut fault = tour.fault.lock().take();
         drop(tour);
         let mut left = runtime.poll();
@@ -336,7 +356,7 @@ impl<D: Driver> Tour<D> {
         }
         let report = runtime.shutdown(Duration::from_secs(10));
         let leftover = (!report.is_clean()).then(|| format!("{report:?}"));
-        Outcome { stats, replays, fault, leftover }
+        Outcome { stats, replays, digest, fault, leftover }
     }
 }
 

@@ -91,6 +91,7 @@ struct Figures {
     pins_shared: u64,
     releases: u64,
     replays: u64,
+    digest: String,
     violations: usize,
     verified: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -248,6 +249,7 @@ fn figures(arguments: &Arguments, input_bytes: usize, ran: &Ran) -> Figures {
         pins_shared: stats.pins_shared,
         releases: stats.released,
         replays: outcome.replays,
+        digest: format!("{:016x}", outcome.digest),
         violations,
         verified: fault.is_none(),
         fault,
@@ -270,6 +272,7 @@ fn print_report(figures: &Figures, ran: &Ran) {
     println!("  graph replays {:>8}", figures.replays);
     println!("  released      {:>8}   things that were let go", figures.releases);
     println!("  violations    {:>8}", figures.violations);
+    println!("  digest        {}   of all results, equal on every device", figures.digest);
     match &figures.fault {
         None => println!("every result equals the plain computation; nothing is left"),
         Some(fault) => println!("WRONG: {fault}"),
