@@ -72,7 +72,7 @@ impl SimBench {
 }
 
 /// Adds the suite's kernels as closures.
-fn add_kernels(sim: &Sim) {
+pub fn add_kernels(sim: &Sim) {
     sim.kernel("bump", |mut x: Write<'_, u32>, by: u32, n: u32| {
         x.iter_mut().take(n as usize).for_each(|x| *x = x.wrapping_add(by));
     });

@@ -1,33 +1,80 @@
-//! What a [`Tap`](crate::tap::Tap) has seen: each driver call with the thread that made it.
+//! What a [`Tap`](crate::tap::Tap) has seen: how often each driver call was made, and, unless it is told to keep counts
+//! alone, each call with the thread that made it.
 
-use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::ThreadId;
 
 use tenure::driver::Call;
+
+/// More than there are calls.
+const CALLS_MAX: usize = 64;
+
+/// A count for each call.
+#[derive(Debug)]
+struct Counts([AtomicUsize; CALLS_MAX]);
+
+impl Default for Counts {
+    fn default() -> Self {
+        Self([const { AtomicUsize::new(0) }; CALLS_MAX])
+    }
+}
+
+impl Counts {
+    fn add(&self, call: Call) {
+        // Release: whoever reads the count sees what came before it.
+        self.0[call as usize].fetch_add(1, Ordering::Release);
+    }
+
+    fn get(&self, call: Call) -> usize {
+        // Acquire: as for `add`.
+        self.0[call as usize].load(Ordering::Acquire)
+    }
+}
 
 /// The calls so far, in the order in which they began.
 #[derive(Debug, Default)]
 pub struct Log {
     calls: Mutex<Vec<(ThreadId, Call)>>,
-    returned: Mutex<BTreeMap<Call, usize>>,
+    counts_only: AtomicBool,
+    begun: Counts,
+    returned: Counts,
+    failed: AtomicUsize,
 }
 
 impl Log {
+    /// From now on counts alone are kept: for runs of millions of calls.
+    pub fn keep_counts_only(&self) {
+        // Relaxed: calls under way may be kept or not.
+        self.counts_only.store(true, Ordering::Relaxed);
+    }
+
     /// Notes a call of the running thread.
     pub fn note(&self, call: Call) {
-        self.lock().push((std::thread::current().id(), call));
+        self.begun.add(call);
+        // Relaxed: as where it is set.
+        if !self.counts_only.load(Ordering::Relaxed) {
+            self.lock().push((std::thread::current().id(), call));
+        }
     }
 
-    /// Notes that a call has come back.
-    pub fn note_return(&self, call: Call) {
-        *self.returns().entry(call).or_default() += 1;
+    /// Notes that a call has come back, and whether it failed.
+    pub fn note_return(&self, call: Call, is_failed: bool) {
+        // Relaxed: ordered by the count that follows.
+        self.failed.fetch_add(usize::from(is_failed), Ordering::Relaxed);
+        self.returned.add(call);
     }
 
-    /// How many calls of this kind have come back. What another thread's call did is there only then: `count` sees a call that
-    /// is still to be made.
+    /// How many calls of any kind have failed.
+    pub fn failed(&self) -> usize {
+        // Relaxed: read once the calls that count have come back.
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// How many calls of this kind have come back. What another thread's call did is there only then: `count` sees a
+    /// call that is still to be made.
     pub fn returned(&self, call: Call) -> usize {
-        self.returns().get(&call).copied().unwrap_or(0)
+        self.returned.get(call)
     }
 
     /// A place in the log, to look at what comes after it.
@@ -48,11 +95,7 @@ impl Log {
 
     /// How many calls of this kind have begun, by anybody.
     pub fn count(&self, call: Call) -> usize {
-        self.lock().iter().filter(|(_, seen)| *seen == call).count()
-    }
-
-    fn returns(&self) -> std::sync::MutexGuard<'_, BTreeMap<Call, usize>> {
-        self.returned.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.begun.get(call)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<(ThreadId, Call)>> {

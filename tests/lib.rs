@@ -3,6 +3,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`bench`] | what a driver must offer to be tested: [`Bench`](bench::Bench), and the simulator's |
+//! | [`hip_bench`] | a real HIP device's |
 //! | [`rig`] | a runtime over a tapped driver, with the kernels of the suite |
 //! | [`tap`] | a driver around a driver: it counts calls and makes chosen ones fail |
 //! | [`counting`] | what a tap has seen |
@@ -10,6 +11,7 @@
 //! | [`conformance`] | the suite |
 //! | [`expectations`] | which cases a profile fails, as data |
 //! | [`storm`] | the stress program |
+//! | [`volume`] | a million launches, each accounted for |
 
 #![allow(clippy::multiple_unsafe_ops_per_block, reason = "a case tells one story of driver calls, with one reason")]
 
@@ -18,9 +20,11 @@ pub mod conformance;
 pub mod counting;
 pub mod expectations;
 pub mod faulty;
+pub mod hip_bench;
 pub mod rig;
 pub mod storm;
 pub mod tap;
+pub mod volume;
 
 /// Arms the planted defect that `TENURE_MUTANT` names, in builds with `--cfg mc_broken`: what looks on must then fail.
 pub fn arm_mutant() {

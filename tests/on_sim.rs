@@ -4,12 +4,15 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use libtest_mimic::{Arguments, Failed, Trial};
+use tenure::driver::{Call, ErrorKind};
 use tenure_sim::drive::Drive;
 use tenure_sim::profile::Profile;
 use tenure_tests::bench::{Bench, SimBench};
 use tenure_tests::conformance::{Case, cases};
 use tenure_tests::expectations::{DEPARTURES, departure};
 use tenure_tests::faulty::OnPurpose;
+use tenure_tests::rig::Rig;
+use tenure_tests::volume::{self, Plan};
 
 /// How the device moves in one run of the suite.
 const DRIVES: [(&str, Drive, u64); 4] = [
@@ -29,10 +32,20 @@ fn main() {
             eprintln!("{panic}");
         }
     }));
-    let mut trials = vec![Trial::test("expectations name cases and profiles", || {
-        check_expectations();
-        Ok(())
-    })];
+    let mut trials = vec![
+        Trial::test("expectations name cases and profiles", || {
+            check_expectations();
+            Ok(())
+        }),
+        Trial::test("each of many launches and wraps is accounted for", || {
+            check_volume();
+            Ok(())
+        }),
+        Trial::test("an account with a failed release does not add up", || {
+            check_volume_notices();
+            Ok(())
+        }),
+    ];
     for profile in Profile::NAMES {
         for drive in DRIVES {
             trials.extend(cases::<SimBench>().into_iter().map(|case| trial(profile, drive, case)));
@@ -48,6 +61,28 @@ fn check_expectations() {
         let profile = Profile::named(known.profile).expect("a listed profile");
         assert!(profile.quirks().any(|quirk| quirk.name() == known.why), "{known:?} names no quirk of the profile");
         assert!(case.is_some_and(|case| case.is_raw), "{known:?} names no raw case: the contract has no exceptions");
+    }
+}
+
+fn threaded() -> SimBench {
+    SimBench::new(Profile::cuda_13(), Drive::Threaded, 0)
+}
+
+fn check_volume() {
+    let plan = Plan { launches: 4_001, wraps: 401, threads: 4 };
+    let account = volume::run(&threaded(), plan);
+    assert_eq!((account.launches, account.registrations), (4_001, 401), "as planned: {account:?}");
+    assert!(account.edges > 0, "buffers were handed from stream to stream: {account:?}");
+}
+
+fn check_volume_notices() {
+    for call in [Call::HostUnregister, Call::FreeAsync, Call::StreamDestroy] {
+        let bench = threaded();
+        let rig = Rig::working(&bench);
+        rig.tap.rules.fail(call, 1, ErrorKind::Unknown);
+        let plan = Plan { launches: 200, wraps: 20, threads: 2 };
+        let ended = catch_unwind(AssertUnwindSafe(|| volume::carry_out(rig, plan, &*bench.driver())));
+        assert!(ended.is_err(), "{call} failed once, and nothing was missed: {ended:?}");
     }
 }
 

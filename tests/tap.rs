@@ -61,7 +61,7 @@ impl<D: Driver> Tap<D> {
             None => body(&self.inner).map_err(TapError::Real),
         };
         INSIDE.set(outside);
-        self.log.note_return(call);
+        self.log.note_return(call, answer.is_err());
         answer
     }
 }

@@ -551,6 +551,11 @@ impl Sim {
         }
     }
 
+    /// The number of the capture that the stream is in, its own or one that it joined.
+    pub fn capture_number(&self, stream: &SimStream) -> Option<u64> {
+        self.shared().world.lock().engine.capture_id(stream.0).map(|id| id.0)
+    }
+
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.0.shared
     }

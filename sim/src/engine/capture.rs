@@ -31,7 +31,7 @@ use tenure::driver::{Call, CaptureMode, CaptureStatus, DeviceAddress};
 use super::graph::Graph;
 use super::mark::MarkPlace;
 use super::stream::{Position, Work};
-use super::{Engine, GRAPHS, handle_value};
+use super::{Engine, GRAPHS, STREAMS, handle_key, handle_value};
 use crate::code::Code;
 use crate::event::{CaptureId, Event, GraphHandle, HostThread, StreamHandle};
 use crate::memory::Origin;
@@ -95,6 +95,13 @@ impl Capture {
 
 impl Engine {
     // --- the calls
+
+    /// The capture that a live stream is in.
+    pub fn capture_id(&self, handle: StreamHandle) -> Option<CaptureId> {
+        let stream = self.stream_handles.get(handle_key(STREAMS, handle.0)?)?;
+        let capture = self.streams[*stream as usize].capture?;
+        Some(self.captures[capture as usize].id)
+    }
 
     /// Makes the stream record. The mode is the capture's; the thread keeps its own.
     ///

@@ -1,0 +1,3 @@
+//! HIP over a simulated device, which says that it is AMD's.
+
+mod library;
