@@ -24,6 +24,13 @@ use tenure_hip::{CompileOptions, Hip, Hiprtc, LoadError, Origin, doctor, load};
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
 const KERNELS: &str = include_str!("real/kernels.hip");
+/// Where the project's other kernels stand, in the first raw string of each file, with one of them.
+const SOURCES: [(&str, &str); 4] = [
+    (include_str!("../../sim/src/bin/tenure/kernels.rs"), "accumulate"),
+    (include_str!("../../sim/src/bin/tenure/probe/bed.rs"), "touch"),
+    (include_str!("../../tests/bench.rs"), "bump"),
+    (include_str!("../../tests/hip_bench.rs"), "hold"),
+];
 
 fn main() -> ExitCode {
     if let Ok(case) = env::var("REAL_CASE") {
@@ -332,7 +339,17 @@ fn compile(architecture: &str) -> Outcome {
     for name in ["saxpy", "transpose", "histogram", "length"].into_iter().chain(lowered) {
         check(holds(name), format!("the code does not name {name}"))?;
     }
+    for (file, kernel) in SOURCES {
+        compile_of_project(file, kernel, architecture).map_err(|error| format!("{kernel}: {error}"))?;
+    }
     Ok(())
+}
+
+fn compile_of_project(file: &str, kernel: &str, architecture: &str) -> Outcome {
+    let source = file.split_once("r#\"").and_then(|(_, rest)| rest.split_once("\"#")).ok_or("no source")?.0;
+    let code = Hiprtc::open()?.compile(source, &CompileOptions::default().architecture(architecture))?;
+    let names = code.bytes().windows(kernel.len()).any(|window| window == kernel.as_bytes());
+    check(names, format!("the code does not name {kernel}"))
 }
 
 fn broken() -> Outcome {
