@@ -92,6 +92,8 @@ pub enum Misuse {
         /// Elements given.
         actual: usize,
     },
+    /// An owner's drop, or a waker, panicked in a release. The panic hook has told of it, and the release went on (R4).
+    PanickedInRelease,
     /// A graph could outlive the scope whose memory it would use.
     ScopedInCapture,
     /// A size in bytes does not fit.
@@ -177,6 +179,7 @@ impl fmt::Display for Misuse {
             Self::LengthMismatch { expected, actual } => {
                 write!(f, "{expected} elements are needed, {actual} were given")
             }
+            Self::PanickedInRelease => f.write_str("an owner's drop, or a waker, panicked in a release, which went on"),
             Self::ScopedInCapture => f.write_str("a graph could outlive the scope of this memory"),
             Self::SizeOverflow => f.write_str("the size in bytes does not fit"),
         }

@@ -38,7 +38,7 @@ use std::task::Waker;
 
 use crate::context::Context;
 use crate::driver::{Call, DeviceAddress, Driver, Priority, Progress};
-use crate::error::{DriverFailure, Error, Result};
+use crate::error::{DriverFailure, Error, Misuse, Result};
 use crate::id::StreamId;
 use crate::mutant;
 use crate::ordering;
@@ -312,7 +312,7 @@ impl<D: Driver> Reclaim<D> {
         let put_off = std::mem::take(&mut bench.put_off);
         let waiting: Vec<_> = bench.waiting.drain().collect();
         for retired in put_off.into_iter().chain(fresh).chain(waiting) {
-            turn.leak(retired, None);
+            turn.leak(&mut bench, retired, None);
         }
         if let Some(home) = bench.home.take() {
             turn.destroy_home(&home);
@@ -360,10 +360,10 @@ impl<D: Driver> Turn<'_, D> {
             retired.points.clear();
         }
         if let Some(cause) = self.context.lost().filter(|_| !mutant!("r6_calls_after_loss")) {
-            return self.leak(retired, Some(cause));
+            return self.leak(bench, retired, Some(cause));
         }
         if let Some(cause) = retired.points.iter().find_map(|point| point.stream.broken()) {
-            return self.leak(retired, Some(cause));
+            return self.leak(bench, retired, Some(cause));
         }
         if retired.points.is_empty() || self.is_ordered_free(&retired) {
             return self.release(bench, retired);
@@ -399,8 +399,8 @@ impl<D: Driver> Turn<'_, D> {
                 let Some(outcome) = self.pins.release(context, pin, epoch) else {
                     return bench.put_off.push(retired);
                 };
-                // The owner is dropped here, with no lock held.
-                outcome.map(drop)
+                // The owner is dropped here, with no lock but the bench held, on which nobody waits.
+                outcome.map(|owner| self.outside(bench, || drop(owner)))
             }
             Resource::Event(event) => context.check(Call::EventDestroy, context.driver.event_destroy(event)),
             Resource::Executable(executable, uses) => {
@@ -417,11 +417,11 @@ impl<D: Driver> Turn<'_, D> {
             }
             Resource::Adopted(state) => self.end_adopted(bench, state),
             Resource::Kept(memory) => {
-                drop(memory);
+                self.outside(bench, || drop(memory));
                 Ok(())
             }
             Resource::Notice(notice) => {
-                notice.set(Ok(()));
+                self.outside(bench, || notice.set(Ok(())));
                 Ok(())
             }
         };
@@ -528,7 +528,7 @@ impl<D: Driver> Turn<'_, D> {
         if let Some(cause) = stream.broken() {
             let stuck: Vec<_> = bench.waiting.due(key, u64::MAX - 1).collect();
             for retired in stuck {
-                self.leak(retired, Some(cause.clone()));
+                self.leak(bench, retired, Some(cause.clone()));
             }
         }
     }
@@ -538,22 +538,32 @@ impl<D: Driver> Turn<'_, D> {
         let cause = self.context.lost();
         let waiting: Vec<_> = bench.waiting.drain().collect();
         for retired in waiting {
-            self.leak(retired, cause.clone());
+            self.leak(bench, retired, cause.clone());
         }
         bench.lanes.clear();
     }
 
     /// Keeps for ever what may still be in use (P11). Who waits is told.
     #[cold]
-    fn leak(&self, retired: Retired<D>, cause: Option<std::sync::Arc<DriverFailure>>) {
+    fn leak(&self, bench: &mut Bench<D>, retired: Retired<D>, cause: Option<std::sync::Arc<DriverFailure>>) {
         if let Resource::Notice(notice) = retired.resource {
             let lost = self.context.lost().is_some();
             let error = cause.map_or(Error::Closed, if lost { Error::Lost } else { Error::StreamBroken });
-            notice.set(Err(error));
+            self.outside(bench, || notice.set(Err(error)));
             return add(&self.reclaim.figures.released, 1);
         }
         add(&self.reclaim.figures.leaked, 1);
         std::mem::forget(retired);
+    }
+
+    /// Runs code that is not ours. A panic of it would take along all that this turn has in hand, memory that the device
+    /// still uses included (R4).
+    fn outside(&self, bench: &mut Bench<D>, code: impl FnOnce()) {
+        if let Err(payload) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(code)) {
+            // Not dropped: that could panic too.
+            std::mem::forget(payload);
+            self.keep_error(bench, Misuse::PanickedInRelease.into());
+        }
     }
 
     fn keep_error(&self, bench: &mut Bench<D>, error: Error) {

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tenure::driver::{Call, CaptureMode, Driver, ErrorKind, Image, Location, Priority, Timing};
-use tenure::{Error, Queue};
+use tenure::{Error, HostMemory, Misuse, Queue};
 
 use super::{list_cases, word};
 use crate::bench::{Bench, SOURCE};
@@ -28,6 +28,7 @@ list_cases!("reclaim": raw [
     r2_a_host_function_only_signals,
     r3_drops_and_polls_pass_a_held_stream,
     r4_a_forgotten_future_is_sound,
+    r4_a_panic_in_a_release_loses_nothing,
     r4_a_cancelled_download_is_sound,
     r4_a_forgotten_handle_leaks_and_no_more,
     r4_a_runtime_that_just_goes_keeps_what_is_in_use,
@@ -266,6 +267,58 @@ fn r4_a_forgotten_future_is_sound<B: Bench>(bench: &B) {
     rig.drain();
     // Forgotten futures keep the runtime's shared state, and nothing of the device.
     let _report = rig.shut_down(DEADLINE);
+}
+
+/// Memory whose end panics.
+#[derive(Debug)]
+struct Brittle(Vec<u32>);
+
+// SAFETY: P4. The vector owns its block, which does not move with it.
+unsafe impl HostMemory for Brittle {
+    type Item = u32;
+
+    fn range(&mut self) -> (std::ptr::NonNull<u32>, usize) {
+        self.0.range()
+    }
+}
+
+impl Drop for Brittle {
+    fn drop(&mut self) {
+        // Without the hook: its report would look like that of a failed case.
+        std::panic::resume_unwind(Box::new("brittle"));
+    }
+}
+
+struct BrittleWaker;
+
+impl Wake for BrittleWaker {
+    fn wake(self: Arc<Self>) {
+        std::panic::resume_unwind(Box::new("brittle"));
+    }
+}
+
+fn r4_a_panic_in_a_release_loses_nothing<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let brake = Brake::new(bench);
+    let mut pinned: Vec<_> = [1, 2].map(|word| rig.runtime.wrap(Brittle(vec![word; 4])).expect("a wrap")).into();
+    let mut sound = rig.runtime.wrap(vec![3_u32; 4]).expect("a wrap");
+    brake.hold(&stream);
+    let mut completion = Box::pin(stream.completion());
+    let waker = Waker::from(Arc::new(BrittleWaker));
+    let polled = completion.as_mut().poll(&mut Context::from_waker(&waker));
+    assert!(polled.is_pending(), "held work has not completed");
+    pinned.iter_mut().for_each(|pinned| rig.bump(&stream, pinned, 1).expect("a launch"));
+    rig.bump(&stream, &mut sound, 1).expect("a launch");
+    drop((pinned, sound));
+    brake.release();
+    stream.synchronize().expect("a wait");
+    drop((completion, stream));
+    rig.drain();
+    let errors = rig.runtime.take_release_errors();
+    let panicked = |error: &&Error| matches!(error, Error::Misuse(Misuse::PanickedInRelease));
+    assert_eq!(errors.iter().filter(panicked).count(), 3, "R4: two owners and a waker: {errors:?}");
+    rig.close();
 }
 
 fn r4_a_cancelled_download_is_sound<B: Bench>(bench: &B) {
