@@ -218,6 +218,8 @@ struct Bench<D: Driver> {
     waiting: Waiting<StreamId, Retired<D>>,
     lanes: std::collections::BTreeMap<StreamId, Lane<D>>,
     put_off: Vec<Retired<D>>,
+    /// How many of those wait for a record's lock alone, whose holder does not signal.
+    passed_over: usize,
     /// A stream of our own, for frees that no other stream must order.
     home: Option<Arc<StreamState<D>>>,
     errors: Vec<Error>,
@@ -249,6 +251,7 @@ impl<D: Driver> Reclaim<D> {
                 waiting: Waiting::new(),
                 lanes: std::collections::BTreeMap::new(),
                 put_off: Vec::new(),
+                passed_over: 0,
                 home: None,
                 errors: Vec::new(),
             }),
@@ -270,12 +273,13 @@ impl<D: Driver> Reclaim<D> {
         let turn = Turn { context, pins, reclaim: self };
         let fresh = std::mem::take(&mut *self.incoming.lock());
         let put_off = std::mem::take(&mut bench.put_off);
+        bench.passed_over = 0;
         for retired in put_off.into_iter().chain(fresh) {
             turn.admit(&mut bench, retired);
         }
         turn.learn(&mut bench, ask);
         // By the figures, and not by what is filed: an executable that was released has just retired what it held.
-        let put_off = bench.put_off.len();
+        let put_off = bench.put_off.len() - bench.passed_over;
         Left { waiting: self.pending().saturating_sub(put_off), put_off }
     }
 
@@ -349,8 +353,11 @@ impl<D: Driver> Turn<'_, D> {
             }
             match pin.record.points_now(Access::Write) {
                 Some(points) => retired.points = points,
-                // Somebody is moving it, so it was revived; the next look tells.
-                None => return bench.put_off.push(retired),
+                // Somebody looks at it or moves it. He does not signal, so the tick looks again.
+                None => {
+                    bench.passed_over += 1;
+                    return bench.put_off.push(retired);
+                }
             }
         }
         // Planted for what the driver holds only: memory of ours freed too early would end the checker, not the check.
