@@ -8,6 +8,7 @@
 # trixie        HIP 5.7.1 \
 # forky         HIP 6.4.3  } unpacked below target/, with the C library they need: the same checks
 # experimental  HIP 7.2.4 /
+# denied        a user without permission on the device nodes is told so (needs root, and the library of bookworm)
 # cuda          hip/cuda compiled for CUDA 12.8 and 13.0 with warnings as errors; every call without a driver
 #
 # All of them by default. The GPU versions that kernels are compiled for are those that the HIP version knows.
@@ -38,6 +39,28 @@ installed() {
     echo "== hip-sys: prototypes and constants"
     HIP_PATH=/usr cargo test --quiet -p tenure-hip --features hip-sys --test abi
     HIP_PATH=/usr real 5.2 amd "gfx90a" --features hip-sys
+}
+
+# Nodes that only root may open, in a file system of their own, and a user who is not root.
+denied() {
+    echo "== denied: device nodes without permission"
+    if ! unshare -m true 2>/dev/null; then
+        echo "SKIPPED: this machine gives out no mount namespaces"
+        return
+    fi
+    cargo build --quiet -p tenure-hip --example doctor
+    open=$(mktemp -d) # where that user may look
+    cp "$target/debug/examples/doctor" "$open/"
+    chmod -R a+rX "$open"
+    unshare -m sh -c '
+        mount -t tmpfs tmpfs /dev
+        mknod -m 666 /dev/null c 1 3
+        mknod -m 600 /dev/kfd c 1 3
+        setpriv --reuid 65534 --regid 65534 --clear-groups "$0/doctor"
+    ' "$open" >"$work/log" 2>&1 && { cat "$work/log"; exit 1; }
+    rm -r "$open"
+    grep "^node      /dev/kfd: permission denied" "$work/log" || { cat "$work/log"; exit 1; }
+    grep -o "Permission on /dev/kfd is denied: .*" "$work/log" || { cat "$work/log"; exit 1; }
 }
 
 # The packages of another release, unpacked: nothing of it is installed.
@@ -81,10 +104,11 @@ cuda() {
     done
 }
 
-[ $# -gt 0 ] || set -- bookworm trixie forky experimental cuda
+[ $# -gt 0 ] || set -- bookworm denied trixie forky experimental cuda
 for check in "$@"; do
     case $check in
     bookworm) installed ;;
+    denied) denied ;;
     trixie) unpacked trixie 5.7 "gfx90a gfx942 gfx1100" libamdhip64-5 ;;
     forky) unpacked forky 6.4 "gfx90a gfx942 gfx1100" libamdhip64-6 libhiprtc6 ;;
     experimental) unpacked experimental 7.2 "gfx90a gfx942 gfx1100" libamdhip64-7 libhiprtc7 ;;

@@ -174,14 +174,22 @@ pub(crate) fn device_advice(platform: Platform) -> String {
     let nodes = nodes(platform);
     let state = |wanted: Access| nodes.iter().find(|node| node.access == wanted);
     match platform {
-        Platform::Cuda => match state(Access::Missing) {
-            Some(node) => format!(
-                "{} is missing: install or load the NVIDIA driver, or pass the GPU into this container (--gpus all)",
-                node.path.display()
-            ),
-            None => "The driver may be older than the CUDA runtime: compare nvidia-smi with the library".into(),
-        },
+        Platform::Cuda => cuda_advice(state(Access::Missing), state(Access::Denied)),
         Platform::Amd => amd_advice(state(Access::Missing), state(Access::Denied)),
+    }
+}
+
+fn cuda_advice(missing: Option<&NodeReport>, denied: Option<&NodeReport>) -> String {
+    match (missing, denied) {
+        (Some(node), _) => format!(
+            "{} is missing: install or load the NVIDIA driver, or pass the GPU into this container (--gpus all)",
+            node.path.display()
+        ),
+        (None, Some(node)) => format!(
+            "Permission on {} is denied: let this user read and write it (the driver's NVreg_DeviceFileMode)",
+            node.path.display()
+        ),
+        (None, None) => "The driver may be older than the CUDA runtime: compare nvidia-smi with the library".into(),
     }
 }
 
@@ -254,6 +262,8 @@ mod tests {
         let node = |access| NodeReport { path: "/dev/kfd".into(), access };
         assert!(amd_advice(Some(&node(Access::Missing)), None).contains("--device=/dev/kfd"));
         assert!(amd_advice(None, Some(&node(Access::Denied))).contains("usermod -aG render,video"));
+        assert!(cuda_advice(Some(&node(Access::Missing)), None).contains("--gpus all"));
+        assert!(cuda_advice(None, Some(&node(Access::Denied))).starts_with("Permission on /dev/kfd is denied"));
     }
 
     #[test]
