@@ -43,7 +43,10 @@ enum What {
 }
 
 fn main() -> ExitCode {
-    let command = Command::parse();
+    let command = match Command::try_parse() {
+        Ok(command) => command,
+        Err(error) => return misread(&error),
+    };
     let outcome = match command.what.unwrap_or_else(|| What::Tour(tour_command::Arguments::default())) {
         What::Tour(arguments) => tour_command::run(&arguments),
         What::Replay(arguments) => replay::run(&arguments),
@@ -58,4 +61,16 @@ fn main() -> ExitCode {
             ExitCode::from(UNUSABLE)
         }
     }
+}
+
+/// Help and version as clap gives them; a mistake in one line, as all of ours are.
+fn misread(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        error.exit();
+    }
+    let said = error.render().to_string();
+    let lines = said.lines().take_while(|line| !line.is_empty()).map(str::trim);
+    let line = lines.collect::<Vec<_>>().join(" ");
+    eprintln!("tenure: {} (`tenure --help` says what there is)", line.trim_start_matches("error: "));
+    ExitCode::from(UNUSABLE)
 }
