@@ -496,8 +496,9 @@ impl Sim {
             modules: live.modules as u64,
         };
         if world.engine.lost().is_none() {
+            let before = world.checkers.findings.all().len();
             leaks.report(&mut world.checkers.findings);
-            world.note_last_finding();
+            world.note_findings(before);
         }
         self.report_of(&world, Some(leaks))
     }

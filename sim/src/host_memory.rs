@@ -5,6 +5,7 @@
 //! stays so is promised by whoever submitted the work: the `# Safety` sections of the core's driver trait say it.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::cell::RefCell;
 use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -39,6 +40,9 @@ pub fn copy(from: HostPointer, to: HostPointer, bytes: usize) {
 }
 
 /// Host memory that the engine allocated for [`host_alloc`](tenure::driver::Driver::host_alloc); freed when dropped.
+///
+/// What was freed last is handed out first, per size and thread. That is what finds code that takes an address for an
+/// identity, and it does not hang on what the system's allocator was at before.
 pub struct PinnedBlock {
     pointer: NonNull<u8>,
     layout: Layout,
@@ -48,10 +52,40 @@ pub struct PinnedBlock {
 // address whose use the driver trait's contract bounds.
 unsafe impl Send for PinnedBlock {}
 
+/// Blocks that nobody owns.
+#[derive(Default)]
+struct Shelf(Vec<(NonNull<u8>, Layout)>);
+
+thread_local! {
+    static SHELF: RefCell<Shelf> = RefCell::default();
+}
+
+impl Shelf {
+    fn take(&mut self, layout: Layout) -> Option<NonNull<u8>> {
+        let at = self.0.iter().rposition(|(_, known)| *known == layout)?;
+        Some(self.0.remove(at).0)
+    }
+}
+
+impl Drop for Shelf {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(|(pointer, layout)| release(pointer, layout));
+    }
+}
+
+fn release(pointer: NonNull<u8>, layout: Layout) {
+    // SAFETY: P4. `pointer` came from `alloc_zeroed` with this layout, and who calls this owns it and lets it go.
+    unsafe { dealloc(pointer.as_ptr(), layout) }
+}
+
 impl PinnedBlock {
     /// `bytes` zero bytes, aligned to a page. `None` where the system has no more, or for no bytes.
     pub fn new(bytes: usize) -> Option<Self> {
         let layout = Layout::from_size_align(bytes, PAGE).ok().filter(|layout| layout.size() > 0)?;
+        if let Some(pointer) = SHELF.try_with(|shelf| shelf.borrow_mut().take(layout)).ok().flatten() {
+            fill(HostPointer(pointer), 0, bytes);
+            return Some(Self { pointer, layout });
+        }
         // SAFETY: P4. The layout's size is above zero.
         let pointer = unsafe { alloc_zeroed(layout) };
         Some(Self { pointer: NonNull::new(pointer)?, layout })
@@ -65,10 +99,24 @@ impl PinnedBlock {
 
 impl Drop for PinnedBlock {
     fn drop(&mut self) {
-        // SAFETY: P4. `pointer` came from `alloc_zeroed` with this layout and is freed here only.
-        unsafe { dealloc(self.pointer.as_ptr(), self.layout) }
+        let block = (self.pointer, self.layout);
+        let kept = SHELF.try_with(|shelf| {
+            let shelf = &mut shelf.borrow_mut().0;
+            let has_room = shelf.len() < SHELF_MAX && self.layout.size() <= SHELF_BYTES_MAX;
+            if has_room {
+                shelf.push(block);
+            }
+            has_room
+        });
+        if !kept.unwrap_or(false) {
+            release(block.0, block.1);
+        }
     }
 }
+
+/// Blocks that a thread keeps, and the largest that it does.
+const SHELF_MAX: usize = 64;
+const SHELF_BYTES_MAX: usize = 1 << 18;
 
 impl fmt::Debug for PinnedBlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -7,7 +7,7 @@
 mod lanes;
 mod perfetto;
 
-use crate::checker::Finding;
+use crate::checker::{Finding, Severity};
 use crate::clock::Span;
 use crate::code::Code;
 use crate::event::{BlockedOn, CallName, CaptureId, Event, EventId, HostThread, KernelId, OpId, StreamId, WorkKind};
@@ -42,7 +42,7 @@ pub(crate) enum What {
     CaptureBroken(CaptureId, CallName),
     HostAccess { write: bool, bytes: u64 },
     Lost(Code),
-    Found(Arc<str>),
+    Found(Arc<str>, Severity),
 }
 
 /// See the module.
@@ -76,6 +76,11 @@ impl Trace {
         self.dropped
     }
 
+    /// Where the first violation stands.
+    pub(crate) fn first_violation(&self) -> Option<usize> {
+        self.rows.iter().position(|row| matches!(row.what, What::Found(_, Severity::Violation)))
+    }
+
     pub(crate) fn rows(&self) -> impl Iterator<Item = &Row> {
         self.rows.iter()
     }
@@ -92,7 +97,12 @@ impl Trace {
     pub(crate) fn found(&mut self, finding: &Finding, now_ns: u64) {
         let span = Span { begin_ns: now_ns, end_ns: now_ns };
         let text = format!("{}: {}", finding.line, finding.message);
-        self.push(Row { step: finding.step, lane: Lane::Checker, what: What::Found(text.into()), span });
+        self.push(Row {
+            step: finding.step,
+            lane: Lane::Checker,
+            what: What::Found(text.into(), finding.severity),
+            span,
+        });
     }
 
     fn push(&mut self, row: Row) {

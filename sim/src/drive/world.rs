@@ -270,8 +270,13 @@ impl World {
     }
 
     pub(crate) fn note_last_finding(&mut self) {
+        self.note_findings(self.checkers.findings.all().len().saturating_sub(1));
+    }
+
+    /// Shows the trace all findings from the `first` on.
+    pub(crate) fn note_findings(&mut self, first: usize) {
         let now_ns = self.clock.now_ns();
-        if let Some(finding) = self.checkers.findings.all().last() {
+        for finding in &self.checkers.findings.all()[first..] {
             self.trace.found(finding, now_ns);
         }
     }

@@ -9,7 +9,7 @@
 //! | a red band | what a checker found; the operations that it names have red borders |
 //!
 //! Rows are evenly spaced in the order of the events: the lengths of virtual times say less than their order. What
-//! comes after the first finding is left out.
+//! comes after the first violation is left out.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -30,19 +30,22 @@ pub(crate) fn svg(trace: &Trace, names: &dyn Names, streams: &BTreeMap<String, S
     if hidden > 0 {
         drawing.note(&format!("{hidden} earlier rows are not drawn"));
     }
-    for (index, row) in rows.iter().enumerate() {
-        let merges = index.checked_sub(1).is_some_and(|before| is_said(rows[before], row));
-        if !merges {
+    let mut before: Option<&Row> = None;
+    for row in rows {
+        if !before.is_some_and(|before| is_said(before, row)) {
             drawing.row(row);
+        }
+        // That an operation waits is said beside what was submitted.
+        if !matches!(row.what, What::Waited { .. }) {
+            before = Some(row);
         }
     }
     drawing.finish()
 }
 
-/// Up to the first finding, without what says nothing: the mode of a thread that goes and comes.
+/// Up to the first violation, without what says nothing: the mode of a thread that goes and comes.
 fn shown(trace: &Trace) -> Vec<&Row> {
-    let found = trace.rows().position(|row| matches!(row.what, What::Found(_)));
-    let rows = trace.rows().take(found.map_or(usize::MAX, |at| at + 1));
+    let rows = trace.rows().take(trace.first_violation().map_or(usize::MAX, |at| at + 1));
     let is_noise = |row: &&Row| match &row.what {
         What::Called { call, code, .. } => *call == CallName::Core(Call::ExchangeCaptureMode) && *code == Code::SUCCESS,
         _ => false,
@@ -165,7 +168,7 @@ impl<'d> Drawing<'d> {
                 self.waits.extend(after.map(|after| (*op, after)));
                 return;
             }
-            What::Found(text) => return self.found(row, text),
+            What::Found(text, _) => return self.found(row, text),
             What::Lost(_) => return self.found(row, &self.text(row)),
             _ => {}
         }
@@ -282,7 +285,7 @@ fn kind(lane: Lane) -> &'static str {
 
 /// The operations that a finding names, as in `(op6)`.
 fn culprits(what: &What) -> Vec<OpId> {
-    let What::Found(text) = what else { return Vec::new() };
+    let What::Found(text, _) = what else { return Vec::new() };
     let after = text.split("(op").skip(1);
     after.filter_map(|rest| rest.split(')').next()?.parse().ok()).map(OpId).collect()
 }

@@ -21,6 +21,8 @@ pub struct Scenario {
     pub profiles: Profiles,
     /// Planted defects with which it must fail.
     pub defects: Vec<Defect>,
+    /// Why no planted defect is there that it could catch.
+    pub uncaught: Option<String>,
     /// The most streams that the pool makes.
     pub pool: Option<usize>,
     /// How much device memory there is, in bytes.

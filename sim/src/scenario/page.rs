@@ -67,10 +67,8 @@ fn section(result: &ScenarioResult) -> String {
         let _ = write!(html, "<p class=promise>Promised: {}</p>", escaped(promise));
     }
     let _ = write!(html, "<div class=drawing>{}</div>", result.drawing);
-    if let Some(seed) = &result.seed {
-        let (file, profile) = (escaped(&result.file), &result.profile);
-        let seed = escaped(seed);
-        let _ = write!(html, "<p>Again: <code>tenure replay {file} --profile {profile} --seed {seed}</code></p>");
+    if let Some(again) = &result.again {
+        let _ = write!(html, "<p>Again: <code>{}</code></p>", escaped(again));
     }
     let _ = write!(
         html,

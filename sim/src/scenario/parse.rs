@@ -364,7 +364,7 @@ fn file(input: &mut Input<'_>) -> ModalResult<Scenario> {
 /// A line about the whole file; `false` where the line is something else.
 fn header(input: &mut Input<'_>, scenario: &mut Scenario) -> ModalResult<bool> {
     let first = peek_word(input);
-    if !["scenario", "source", "kind", "keeps", "profile", "caught", "pool", "memory", "depth", "leaks"]
+    if !["scenario", "source", "kind", "keeps", "profile", "caught", "uncaught", "pool", "memory", "depth", "leaks"]
         .contains(&first)
     {
         return Ok(false);
@@ -384,7 +384,12 @@ fn header(input: &mut Input<'_>, scenario: &mut Scenario) -> ModalResult<bool> {
         }
         _ => {
             keyword(input, "because", "`because` and a reason in quotes")?;
-            scenario.leaks = Some(quoted(input, "a reason in quotes")?.to_owned());
+            let reason = Some(quoted(input, "a reason in quotes")?.to_owned());
+            if first == "leaks" {
+                scenario.leaks = reason;
+            } else {
+                scenario.uncaught = reason;
+            }
         }
     }
     Ok(true)

@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tenure::buffer::Region as CoreRegion;
-use tenure::driver::{Argument, Call, Driver, DriverError, HostAccess, HostPointer, LaunchConfig};
+use tenure::driver::{Argument, Call, Driver, DriverError, ErrorKind, HostAccess, HostPointer, LaunchConfig};
 use tenure::pinned::{Scope, ScopedPinned};
 use tenure::queue::{Memory, Submit};
 use tenure::sync::coop;
@@ -482,6 +482,7 @@ impl Player<'_> {
             Action::Host { name, len, value } => {
                 let block = HostBlock::new(&self.stage.sim, *len, *value);
                 let block = block.ok_or_else(|| Trouble::File("the system has no memory".into()))?;
+                self.stage.note_host(name, block.pointer, block.len);
                 self.put(name, Thing::Host(Arc::new(block)));
                 Ok(())
             }
@@ -489,6 +490,9 @@ impl Player<'_> {
             Action::Wrap { name, kind, of } => self.wrap(name, *kind, of, frame),
             Action::Pinned { name, len } => {
                 let pinned = self.runtime()?.alloc_host::<Element>(*len)?;
+                if let Some(start) = std::ptr::NonNull::new(pinned.as_ptr().cast_mut()) {
+                    self.stage.note_host(name, HostPointer(start.cast()), *len);
+                }
                 self.put(name, Thing::Wrap(Arc::new(pinned)));
                 Ok(())
             }
@@ -535,6 +539,7 @@ impl Player<'_> {
             Err(_kept) => HostBlock::new(&self.stage.sim, len, 0),
         };
         let mapped = mapped.ok_or_else(|| Trouble::File("the system has no memory".into()))?;
+        self.stage.note_host(name, mapped.pointer, mapped.len);
         self.put(name, Thing::Host(Arc::new(mapped)));
         Ok(())
     }
@@ -1013,6 +1018,13 @@ impl Player<'_> {
                     return Err(Trouble::File(format!("`{name}` is no capture of other code")));
                 };
                 let ended = sim.foreign(|| sim.capture_end(&capture.stream));
+                if let Err(error) = ended
+                    && error.kind() == ErrorKind::CaptureWrongThread
+                {
+                    // It goes on, for the thread that began it.
+                    self.put(name, Thing::Foreign(capture));
+                    return Err(error.into());
+                }
                 let handle = capture.stream.handle();
                 drop(capture);
                 self.stage.adopted.lock().push(handle);

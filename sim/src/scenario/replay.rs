@@ -29,6 +29,8 @@ pub struct Options {
     pub only: Option<String>,
     /// Runs that went well keep their lanes too: of the schedule asked for, or of the one in the program's own order.
     pub traced: bool,
+    /// What replays a file, in the results: a command, up to the file's name.
+    pub command: String,
     /// Counts schedules as they end, for whoever watches how far it is.
     pub ended: Arc<AtomicU64>,
 }
@@ -43,6 +45,7 @@ impl Default for Options {
             exhaustive: false,
             only: None,
             traced: false,
+            command: "tenure replay".into(),
             ended: Arc::default(),
         }
     }
@@ -72,6 +75,8 @@ pub struct ScenarioResult {
     pub message: Option<String>,
     /// What replays the failure.
     pub seed: Option<String>,
+    /// The command that does.
+    pub again: Option<String>,
     /// The failure as lanes of text; see [`Options::traced`].
     pub lanes: String,
     /// The same as a file for Perfetto.
@@ -266,6 +271,7 @@ pub fn run_one(loaded: &Loaded, profile: &str, options: &Options) -> ScenarioRes
         (result.lanes, result.trace, result.drawing) = (played.lanes, played.perfetto, played.drawing);
     }
     if let Some((played, seed)) = failed {
+        result.again = Some(format!("{} {} --profile {profile} --seed {seed}", options.command, loaded.file));
         result.seed = Some(seed);
         (result.lanes, result.trace, result.drawing) = (played.lanes, played.perfetto, played.drawing);
         match played.failure {

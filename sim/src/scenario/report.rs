@@ -48,8 +48,8 @@ impl ScenarioResult {
         if let Some(promise) = self.promise() {
             let _ = write!(text, "\n  promised: {promise}");
         }
-        if let Some(seed) = &self.seed {
-            let _ = write!(text, "\n  again: tenure replay {} --profile {} --seed {seed}", self.file, self.profile);
+        if let Some(again) = &self.again {
+            let _ = write!(text, "\n  again: {again}");
         }
         text + "\n"
     }

@@ -4,7 +4,6 @@
 //! the other half is drawn from seeds. Host threads are coroutines, one more of them is the runtime's worker: it takes
 //! its turns by `poll`, as many as [`Limits`] says, so that a run has an end.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -250,33 +249,38 @@ fn key(choices: &[u16], limits: Limits) -> String {
 fn play(scenario: &Arc<Scenario>, builder: Builder, limits: Limits, schedule: Schedule) -> (Played, Schedule) {
     let keep_trace = builder.keeps_trace();
     let sim = builder.steps_max(limits.steps).build_with(schedule);
-    let mut names = BTreeMap::new();
-    let failed = match Stage::new(sim.clone(), scenario) {
+    let mut played = Played::default();
+    match Stage::new(sim.clone(), scenario) {
         Ok(stage) => {
             // What made the stage is no part of the story.
             sim.shared().world.lock().trace = Trace::new(if keep_trace { ROWS } else { 0 });
             let stage = Arc::new(stage);
-            let failed = perform(&sim, &stage, scenario, limits);
-            names.clone_from(&stage.ids.lock());
-            failed
+            let failure = perform(&sim, &stage, scenario, limits);
+            played.failure = failure.map(|failure| Failure { message: stage.with_names(&failure.message), ..failure });
+            if keep_trace {
+                tell(&sim, &stage, &mut played);
+            }
         }
-        Err(message) => Some(Failure { verdict: Verdict::Error, line: None, message }),
-    };
-    let schedule = std::mem::replace(&mut sim.shared().world.lock().schedule, Schedule::First);
-    let choices = match &schedule {
+        Err(message) => played.failure = Some(Failure { verdict: Verdict::Error, line: None, message }),
+    }
+    let mut world = sim.shared().world.lock();
+    played.steps = world.steps;
+    let schedule = std::mem::replace(&mut world.schedule, Schedule::First);
+    played.choices = match &schedule {
         Schedule::Path(path) => path.taken(),
         Schedule::Noted(_, choices) => choices.clone(),
         _ => Vec::new(),
     };
-    let mut played = Played { failure: failed, choices, ..Played::default() };
-    if keep_trace {
-        let told = names.iter().map(|(name, id)| format!("{name} is {id}. ")).collect::<String>();
-        played.lanes = format!("{}\n{}", told.trim_end(), sim.lanes(LANES_ROWS));
-        played.perfetto = sim.perfetto();
-        played.drawing = sim.with_trace(|trace, threads| drawing::svg(trace, threads, &names));
-    }
-    played.steps = sim.shared().world.lock().steps;
     (played, schedule)
+}
+
+/// The trace in every form.
+fn tell(sim: &Sim, stage: &Stage, played: &mut Played) {
+    let names = stage.ids.lock().clone();
+    let told = names.iter().map(|(name, id)| format!("{name} is {id}. ")).collect::<String>();
+    played.lanes = stage.with_names(&format!("{}\n{}", told.trim_end(), sim.lanes(LANES_ROWS)));
+    played.perfetto = stage.with_names(&sim.perfetto());
+    played.drawing = stage.with_names(&sim.with_trace(|trace, threads| drawing::svg(trace, threads, &names)));
 }
 
 fn perform(sim: &Sim, stage: &Arc<Stage>, scenario: &Arc<Scenario>, limits: Limits) -> Option<Failure> {

@@ -123,6 +123,8 @@ pub(crate) struct Stage {
     pub(crate) adopted: Mutex<Vec<StreamHandle>>,
     /// Release errors are expected: the scenario makes something go wrong.
     pub(crate) has_mishaps: bool,
+    /// Where host memory lay, by name: its first byte and how many there are.
+    hosts: Mutex<BTreeMap<String, (usize, usize)>>,
     /// What steps may still cost; see [`Stage::spend`].
     budget: AtomicU64,
     /// An answer of the driver for submissions that only want to know their stream.
@@ -161,6 +163,7 @@ impl Stage {
             failed: Mutex::new(None),
             adopted: Mutex::new(Vec::new()),
             has_mishaps,
+            hosts: Mutex::new(BTreeMap::new()),
             budget: AtomicU64::new(BUDGET),
             refusal,
             module: Mutex::new(Some(module)),
@@ -187,6 +190,31 @@ impl Stage {
         let cost = 1 + elements as u64 / ELEMENTS_A_STEP;
         let paid = self.budget.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(cost));
         paid.is_ok()
+    }
+
+    /// Notes where `name` lies, for [`Stage::with_names`].
+    pub(crate) fn note_host(&self, name: &str, start: HostPointer, len: usize) {
+        let place = (start.address(), len * size_of::<Element>());
+        self.hosts.lock().insert(name.to_owned(), place);
+    }
+
+    /// The text with addresses of host memory as name and byte, as in `h+16`: addresses differ from run to run.
+    pub(crate) fn with_names(&self, text: &str) -> String {
+        let hosts = self.hosts.lock();
+        let place = |address: usize| {
+            let inside = |(start, bytes): &(usize, usize)| (*start..=*start + bytes).contains(&address);
+            let (name, (start, _)) = hosts.iter().find(|(_, place)| inside(place))?;
+            Some(format!("{name}+{}", address - start))
+        };
+        let mut parts = text.split("0x");
+        let mut out = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            let digits = part.len() - part.trim_start_matches(|digit: char| digit.is_ascii_hexdigit()).len();
+            let named = usize::from_str_radix(&part[..digits], 16).ok().and_then(place);
+            out += &named.unwrap_or_else(|| format!("0x{}", &part[..digits]));
+            out += &part[digits..];
+        }
+        out
     }
 
     /// The simulator's name of a stream of the runtime: a submission that the driver refuses sees the raw stream and

@@ -24,9 +24,10 @@ pub(crate) enum Lane {
     Checker,
 }
 
-/// The last `rows_max` rows that say something, as text.
+/// The last `rows_max` rows that say something, as text; what comes after the first violation follows from it.
 pub(crate) fn text(trace: &Trace, names: &dyn Names, rows_max: usize) -> String {
-    let rows: Vec<&Row> = trace.rows().filter(|row| !matches!(row.what, What::Waited { .. })).collect();
+    let story = trace.rows().take(trace.first_violation().map_or(usize::MAX, |at| at + 1));
+    let rows: Vec<&Row> = story.filter(|row| !matches!(row.what, What::Waited { .. })).collect();
     let skipped = rows.len().saturating_sub(rows_max);
     let rows = &rows[skipped..];
     let mut lanes: Vec<Lane> = rows.iter().map(|row| row.lane).filter(|lane| *lane != Lane::Checker).collect();
@@ -96,7 +97,7 @@ pub(crate) fn cell(what: &What, names: &dyn Names) -> String {
             format!("{} {bytes} bytes of host memory", if *write { "writes" } else { "reads" })
         }
         What::Lost(code) => format!("device lost: {code}"),
-        What::Found(text) => text.to_string(),
+        What::Found(text, _) => text.to_string(),
     }
 }
 

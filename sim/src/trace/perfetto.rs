@@ -53,7 +53,7 @@ fn slice(row: &Row, names: &dyn Names) -> Option<Value> {
             format!("{call}{on}{result}")
         }
         What::Completed { work, .. } => words(*work, names),
-        What::Found(text) => return Some(instant(text, row)),
+        What::Found(text, _) => return Some(instant(text, row)),
         What::Lost(code) => return Some(instant(&format!("device lost: {code}"), row)),
         _ => return None,
     };

@@ -49,7 +49,7 @@ fn main() -> ExitCode {
     };
     let outcome = match command.what.unwrap_or_else(|| What::Tour(tour_command::Arguments::default())) {
         What::Tour(arguments) => tour_command::run(&arguments),
-        What::Replay(arguments) => replay::run(&arguments),
+        What::Replay(arguments) => arguments.options().and_then(|options| replay::run(&arguments, &options)),
         What::Doctor(arguments) => Ok(doctor::run(&arguments)),
         What::Probe(arguments) => probe::run(&arguments),
         What::Facts(arguments) => facts::run(&arguments),

@@ -52,15 +52,14 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Replays what is named; the exit code: 0 all as expected, 1 not, 2 unreadable.
+/// Replays what `options` name; the exit code: 0 all as expected, 1 not, 2 unreadable.
 ///
 /// # Errors
-/// A line on what is not known or cannot be written.
-pub fn run(arguments: &Arguments) -> Result<u8, String> {
-    let options = options(arguments)?;
+/// A line on what cannot be written.
+pub fn run(arguments: &Arguments, options: &Options) -> Result<u8, String> {
     let watch = Watch::start(options.ended.clone(), arguments.json);
     let mut printed = Ok(());
-    let outcome = replay(&options, |result, all| {
+    let outcome = replay(options, |result, all| {
         watch.tell(result, all);
         if arguments.json && printed.is_ok() {
             printed = print(&result.to_json());
@@ -85,18 +84,24 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
     Ok(if nothing_ran { crate::UNUSABLE } else { outcome.exit_code() })
 }
 
-fn options(arguments: &Arguments) -> Result<Options, String> {
-    let mut options = Options::default();
-    options.paths.clone_from(&arguments.paths);
-    options.profiles = match arguments.profile.as_str() {
-        "all" => Vec::new(),
-        name => vec![crate::facts::profile(name).map(|_known| name.to_owned())?],
-    };
-    options.schedules = arguments.schedules;
-    options.exhaustive = arguments.exhaustive;
-    options.only.clone_from(&arguments.seed);
-    options.traced = arguments.trace.is_some() || arguments.html.is_some();
-    Ok(options)
+impl Arguments {
+    /// What to replay.
+    ///
+    /// # Errors
+    /// There is no such profile.
+    pub fn options(&self) -> Result<Options, String> {
+        let mut options = Options::default();
+        options.paths.clone_from(&self.paths);
+        options.profiles = match self.profile.as_str() {
+            "all" => Vec::new(),
+            name => vec![crate::facts::profile(name).map(|_known| name.to_owned())?],
+        };
+        options.schedules = self.schedules;
+        options.exhaustive = self.exhaustive;
+        options.only.clone_from(&self.seed);
+        options.traced = self.trace.is_some() || self.html.is_some();
+        Ok(options)
+    }
 }
 
 /// The result whose lanes are shown.
