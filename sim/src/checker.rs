@@ -8,6 +8,7 @@
 //! | `lifetime` | C4 O1 O6 O7 P2 P3 P4 R2 S6 | what the engine itself refused to do |
 //! | `registration` | P6 | driver calls about one range that run at the same time |
 //! | `capture` | C1 C2 | captures that a call broke; frees that went into a graph |
+//! | here | usage | reads of device memory that nothing wrote: a warning |
 //! | `liveness` | O5 R3 R6, and the leaks of a run | threads that wait for ever; what is left at the end |
 //!
 //! A *violation* breaks a promise. A *warning* is legal on some driver and no good idea on others.
@@ -267,6 +268,11 @@ impl Checkers {
             Event::Violation(violation) => {
                 let context = self.order.describe(violation, &self.findings);
                 lifetime::engine_found(*violation, context, &mut self.findings);
+            }
+            Event::UnwrittenRead { op, allocation, start, bytes } => {
+                let (who, end) = (self.order.who(*op, &self.findings), start + bytes);
+                let message = format!("{who} reads {allocation}[{start}..{end}], not all of which was ever written");
+                self.findings.warning(Line::Usage, message);
             }
             Event::Called { thread, .. } => self.order.call_ended(*thread),
             _ => {

@@ -61,7 +61,10 @@ fn all_as_expected_is_zero() {
     let scratch = Scratch::new("fine");
     let output = tenure(&[&scratch.file("a.scenario", FINE)]);
     assert_eq!(output.status.code(), Some(0), "{}", complaint(&output));
-    assert!(out(&output).starts_with("1 runs, ") && out(&output).contains(": 1 ok, 0 violations"), "{}", out(&output));
+    let text = out(&output);
+    let edges = text.lines().next().expect("a line");
+    assert!(edges.ends_with(" edges between streams, 0 of which no conflict needed"), "{text}");
+    assert!(text.contains("1 runs, ") && out(&output).contains(": 1 ok, 0 violations"), "{}", out(&output));
     assert_eq!(complaint(&output), "");
 }
 

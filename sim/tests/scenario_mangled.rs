@@ -1,5 +1,5 @@
 //! Scenario files with lines taken out, doubled, swapped and cut: reading and playing them ends, with a verdict,
-//! whatever they say.
+//! whatever they say, and a failure shows again under the seed that is named for it. The same for what fuzzing found.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -62,20 +62,50 @@ fn cut_text_is_read_or_refused_with_a_place() {
     assert!(refused > 500, "only {refused} texts were refused: the mangling does nothing");
 }
 
+/// Plays it, and again where it failed; whether it did.
+fn ends(loaded: &Loaded, options: &Options) -> bool {
+    let result = run_one(loaded, "cuda-13", options);
+    assert!(result.schedules >= 1, "{}: nothing was played", loaded.file);
+    let Some(seed) = &result.seed else { return false };
+    let mut alone = options.clone();
+    alone.only = Some(seed.clone());
+    let again = run_one(loaded, "cuda-13", &alone);
+    assert_eq!(again.message, result.message, "{seed} shows something else in:\n{}", loaded.source);
+    true
+}
+
+#[test]
+fn what_fuzzing_found_ends_with_a_verdict() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz/corpus/replay");
+    let mut options = Options::default();
+    options.schedules = 40;
+    let mut played = 0;
+    for entry in std::fs::read_dir(folder).expect("the corpus of the fuzzer is there") {
+        let path = entry.expect("it can be listed").path();
+        let source = std::fs::read_to_string(&path).expect("it is text");
+        let Ok(scenario) = parse(&source) else { continue };
+        let loaded = Loaded { file: path.display().to_string(), source, scenario: Arc::new(scenario) };
+        ends(&loaded, &options);
+        played += 1;
+    }
+    assert!(played > 4, "only {played} files could be read");
+}
+
 #[test]
 fn mangled_scenarios_end_with_a_verdict() {
     let mut options = Options::default();
     options.schedules = 4;
-    let (mut numbers, mut played) = (Numbers(2), 0);
+    let (mut numbers, mut played, mut failed) = (Numbers(2), 0, 0);
     for mut loaded in corpus() {
         for _ in 0..4 {
             let text = with_lines_moved(&loaded.source, &mut numbers);
             let Ok(scenario) = parse(&text) else { continue };
             loaded.scenario = Arc::new(scenario);
-            let result = run_one(&loaded, "cuda-13", &options);
-            assert!(result.schedules >= 1, "{}: nothing was played", loaded.file);
+            loaded.source = text;
+            failed += u32::from(ends(&loaded, &options));
             played += 1;
         }
     }
+    assert!(failed > 20, "only {failed} mangled scenarios failed: the seeds were not looked at");
     assert!(played > 200, "only {played} mangled scenarios could be read");
 }

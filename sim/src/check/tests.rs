@@ -1,7 +1,7 @@
 //! Planted mistakes, each of which must be found under its own line of the contract.
 
 use super::*;
-use crate::checker::Line;
+use crate::checker::{Line, Severity};
 use crate::driver::{SimEvent, SimStream};
 use crate::event::Access;
 use std::ptr::NonNull;
@@ -94,6 +94,29 @@ fn o1_an_edge_orders_them_and_is_counted_as_needed() {
         destroy(sim, &a);
         destroy(sim, &b);
     });
+}
+
+#[test]
+fn usage_a_read_of_memory_that_nothing_wrote_is_a_warning() {
+    let body = |written: bool| {
+        move |sim: &Sim| {
+            let (a, x, y) = (stream(sim), memory(sim), memory(sim));
+            if written {
+                fill(sim, &a, x);
+            }
+            read(sim, &a, x, y);
+            sim.stream_synchronize(&a).expect("the device works");
+            free(sim, x);
+            free(sim, y);
+            destroy(sim, &a);
+        }
+    };
+    check(quiet(), body(false));
+    check(quiet().deny_warnings(), body(true));
+    let failure = quiet().deny_warnings().run(body(false)).failure.expect("warnings are denied");
+    let warning = failure.report.findings.first().expect("there is one");
+    assert_eq!((warning.line, warning.severity), (Line::Usage, Severity::Warning));
+    assert!(warning.message.ends_with("reads m0[0..256], not all of which was ever written"), "{}", warning.message);
 }
 
 #[test]
@@ -218,6 +241,55 @@ fn c4_an_executable_destroyed_in_flight_is_found() {
         sim.executable_destroy(executable).expect("the driver allows it");
     });
     assert_eq!(found, [Line::C4]);
+}
+
+#[test]
+fn c4_memory_freed_before_its_graph_is_launched_is_found() {
+    let found = lines(&quiet().allow_leaks(), |sim| {
+        let (a, x) = (stream(sim), memory(sim));
+        sim.capture_begin(&a, CaptureMode::Relaxed).expect("nobody captures");
+        fill(sim, &a, x);
+        let graph = sim.capture_end(&a).expect("the capture is whole");
+        let executable = sim.graph_instantiate(&graph).expect("the graph is whole");
+        free(sim, x);
+        // SAFETY: the memory is gone, which is the mistake to be found.
+        unsafe { sim.graph_launch(&executable, &a) }.expect("the device works");
+        assert!(sim.stream_synchronize(&a).is_err(), "the device is lost by the access");
+    });
+    assert_eq!(found, [Line::C4]);
+}
+
+/// A pool of the program's own hands a block from one stream to another.
+#[test]
+fn o1_memory_of_a_pool_used_again_without_an_edge_is_found() {
+    let body = |has_edge: bool| {
+        move |sim: &Sim| {
+            let (a, b, block) = (stream(sim), stream(sim), memory(sim));
+            fill(sim, &a, block);
+            if has_edge {
+                edge(sim, &a, &b);
+            }
+            fill(sim, &b, block);
+            sim.run_to_idle();
+        }
+    };
+    assert_eq!(lines(&quiet().allow_leaks(), body(false)), [Line::O1]);
+    assert_eq!(lines(&quiet().allow_leaks(), body(true)), []);
+}
+
+/// The driver's own pool: a stream that takes what another freed uses the address that it was given, not the old one.
+#[test]
+fn o6_a_stream_that_uses_pool_memory_beside_its_free_is_found() {
+    let found = lines(&quiet().allow_leaks(), |sim| {
+        let (a, b) = (stream(sim), stream(sim));
+        let block = sim.malloc_async(&a, BYTES).expect("there is room");
+        edge(sim, &a, &b);
+        fill(sim, &b, block);
+        // SAFETY: nothing orders the free after the fill, which is the mistake to be found.
+        unsafe { sim.free_async(&a, block) }.expect("the device works");
+        sim.run_to_idle();
+    });
+    assert_eq!(found, [Line::O6]);
 }
 
 #[test]

@@ -155,14 +155,20 @@ impl HappensBefore {
     pub(crate) fn describe(&self, violation: &Violation, findings: &Findings) -> Context {
         let Violation::Access { op, address, .. } = violation else { return Context::default() };
         let pending = self.pending.get(op);
-        let label = pending.map(|pending| Label::Operation { op: *op, stream: pending.stream, work: pending.work });
         let begins_in = |start: u64, bytes: u64| (start..start + bytes).contains(address);
         let holds = |at: &Registered| begins_in(at.base, at.bytes) || begins_in(at.alias, at.bytes);
         Context {
-            who: label.map_or_else(|| op.to_string(), |label| findings.who(label)),
+            who: self.who(*op, findings),
             in_graph: pending.is_some_and(|pending| pending.node.is_some()),
             beside_registration: self.registrations.values().any(holds),
         }
+    }
+
+    /// The operation as a sentence needs it.
+    pub(crate) fn who(&self, op: OpId, findings: &Findings) -> String {
+        let pending = self.pending.get(&op);
+        let label = pending.map(|pending| Label::Operation { op, stream: pending.stream, work: pending.work });
+        label.map_or_else(|| op.to_string(), |label| findings.who(label))
     }
 
     pub(crate) fn on(&mut self, event: &Event, findings: &mut Findings) {

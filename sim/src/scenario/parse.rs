@@ -837,6 +837,8 @@ pub(crate) const FIGURES: &[&str] = &[
     "streams.leased",
     "streams.quarantined",
     "edges.inserted",
+    "edges.needless",
+    "warnings",
     "pins.made",
     "pins.shared",
     "pins.released",

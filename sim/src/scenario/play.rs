@@ -307,12 +307,27 @@ impl Player<'_> {
 
     fn put(&self, name: &str, thing: Thing) {
         let before = self.stage.named.lock().insert(name.to_owned(), thing);
+        if matches!(before, Some(Thing::Foreign(_))) {
+            let message = format!("`{name}` is a capture of other code that goes on: end it first");
+            self.stage.fail(Failed { is_error: true, line: None, message });
+        }
         drop(before);
     }
 
     fn take(&self, name: &str) -> Result<Thing, Trouble> {
         let taken = self.stage.named.lock().remove(name);
         taken.ok_or_else(|| Trouble::File(format!("`{name}` stands for nothing here")))
+    }
+
+    /// What a handle stands for, to be let go: captures of other code have none.
+    fn take_but_captures(&self, name: &str) -> Result<Thing, Trouble> {
+        match self.take(name)? {
+            Thing::Foreign(capture) => {
+                self.put(name, Thing::Foreign(capture));
+                Err(Trouble::File(format!("`{name}` is a capture of other code: end it")))
+            }
+            thing => Ok(thing),
+        }
     }
 
     fn stream(&self, name: &str) -> Result<Stream<Sim>, Trouble> {
@@ -829,15 +844,14 @@ impl Player<'_> {
             }
             Action::Drop { names } => names.iter().try_for_each(|name| {
                 if frame.scoped.remove(name).is_none() && frame.forks.remove(name).is_none() {
-                    let thing = self.take(name)?;
-                    drop(thing);
+                    drop(self.take_but_captures(name)?);
                 }
                 Ok(())
             }),
             Action::Forget { names } => names.iter().try_for_each(|name| {
                 match frame.scoped.remove(name) {
                     Some(wrap) => std::mem::forget(wrap),
-                    None => std::mem::forget(self.take(name)?),
+                    None => std::mem::forget(self.take_but_captures(name)?),
                 }
                 Ok(())
             }),
@@ -977,6 +991,12 @@ impl Player<'_> {
     }
 
     fn figure(&self, name: &str) -> Result<u64, Trouble> {
+        let seen = self.stage.sim.report();
+        match name {
+            "edges.needless" => return Ok(seen.order.edges - seen.order.edges_needed),
+            "warnings" => return Ok((seen.findings.len() - seen.violations().count()) as u64),
+            _ => {}
+        }
         let runtime = self.runtime()?;
         let stats = runtime.stats();
         Ok(match name {

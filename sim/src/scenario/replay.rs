@@ -77,6 +77,12 @@ pub struct ScenarioResult {
     pub seed: Option<String>,
     /// The command that does.
     pub again: Option<String>,
+    /// Waits of one stream for another, over all schedules.
+    pub edges: u64,
+    /// Those that no conflict needed: order for nothing.
+    pub edges_needless: u64,
+    /// What is legal and no good idea: reads of memory that nothing wrote, say.
+    pub warnings: Vec<String>,
     /// The failure as lanes of text; see [`Options::traced`].
     pub lanes: String,
     /// The same as a file for Perfetto.
@@ -256,7 +262,7 @@ pub fn run_one(loaded: &Loaded, profile: &str, options: &Options) -> ScenarioRes
         ended: options.ended.clone(),
     };
     let played = Profile::named(profile).map(|profile| explore(scenario, &profile, &plan));
-    let Explored { schedules, exhaustive, failed, went_well, .. } = played.unwrap_or_default();
+    let Explored { schedules, exhaustive, order, warnings, failed, went_well, .. } = played.unwrap_or_default();
     let mut result = ScenarioResult {
         file: loaded.file.clone(),
         title: scenario.title.clone(),
@@ -264,6 +270,9 @@ pub fn run_one(loaded: &Loaded, profile: &str, options: &Options) -> ScenarioRes
         profile: profile.to_owned(),
         schedules,
         exhaustive,
+        edges: order.edges,
+        edges_needless: order.edges - order.edges_needed,
+        warnings: warnings.into_iter().collect(),
         source: loaded.source.clone(),
         ..ScenarioResult::default()
     };

@@ -1,5 +1,6 @@
 //! Results for people and machines: text and JSON. The page is made in `page`.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use serde::Serialize;
@@ -107,7 +108,24 @@ impl Outcome {
         for result in self.results.iter().filter(|result| result.outcome != Verdict::Ok) {
             text += &result.to_text();
         }
-        text + &self.summary() + "\n"
+        text + &self.remarks() + &self.summary() + "\n"
+    }
+
+    /// Warnings, a line each and each once, and how much order between streams nothing needed.
+    pub fn remarks(&self) -> String {
+        let mut text = String::new();
+        let mut said = BTreeSet::new();
+        for result in &self.results {
+            for warning in result.warnings.iter().filter(|warning| said.insert((&result.file, *warning))) {
+                let _ = writeln!(text, "warning     {} on {}: {warning}", result.file, result.profile);
+            }
+        }
+        let edges: u64 = self.results.iter().map(|result| result.edges).sum();
+        let needless: u64 = self.results.iter().map(|result| result.edges_needless).sum();
+        if edges > 0 {
+            let _ = writeln!(text, "{edges} edges between streams, {needless} of which no conflict needed");
+        }
+        text
     }
 
     /// How many of each outcome there are, on one line.
@@ -151,6 +169,18 @@ mod tests {
         assert_eq!(keys, ["contract", "exhaustive", "file", "message", "outcome", "profile", "schedules", "seed"]);
         assert_eq!((&json["outcome"], &json["profile"]), (&"expectation".into(), &"cuda-13".into()));
         assert!(json["seed"].is_string());
+    }
+
+    #[test]
+    fn needless_order_and_reads_of_nothing_are_remarked_on() {
+        let text = "stream A, B\nbuffer x 4 on A\nread x on A\nrecord e on A\norder B after e\nsync B\n\
+                    expect edges.needless == 1\nexpect warnings == 1\n";
+        let outcome = replay_text("f", text, &Options::default());
+        assert!(outcome.is_ok(), "{}", outcome.to_text());
+        let remarks = outcome.remarks();
+        assert!(remarks.contains("not all of which was ever written"), "{remarks}");
+        let result = &outcome.results[0];
+        assert_eq!((result.edges, result.edges_needless), (result.schedules, result.schedules));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! the other half is drawn from seeds. Host threads are coroutines, one more of them is the runtime's worker: it takes
 //! its turns by `poll`, as many as [`Limits`] says, so that a run has an end.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -15,12 +16,12 @@ use super::play::Player;
 use super::shrink;
 use super::stage::{Failed, Stage, device};
 use crate::Sim;
-use crate::checker::Line;
+use crate::checker::{Line, OrderFigures, Severity};
 use crate::drive::Drive;
 use crate::drive::schedule::{Path, Schedule, Seeded};
 use crate::drive::seat::{self, Seats};
 use crate::drive::world::Stop;
-use crate::driver::Builder;
+use crate::driver::{Builder, Report};
 use crate::profile::Profile;
 use crate::trace::Trace;
 
@@ -63,6 +64,10 @@ pub(crate) struct Played {
     pub(crate) steps: u64,
     pub(crate) lanes: String,
     pub(crate) perfetto: String,
+    /// What device waits there were, and how many a conflict needed.
+    pub(crate) order: OrderFigures,
+    /// What is legal and no good idea.
+    pub(crate) warnings: Vec<String>,
     /// The lanes drawn, where the trace was kept.
     pub(crate) drawing: String,
 }
@@ -86,6 +91,8 @@ pub(crate) struct Explored {
     pub(crate) schedules: u64,
     pub(crate) exhaustive: bool,
     pub(crate) steps: u64,
+    pub(crate) order: OrderFigures,
+    pub(crate) warnings: BTreeSet<String>,
     pub(crate) failed: Option<(Played, String)>,
     /// One schedule with its trace, where that was asked for and none failed.
     pub(crate) went_well: Option<Played>,
@@ -236,6 +243,11 @@ impl Explored {
     fn count(&mut self, played: &Played) {
         self.schedules += 1;
         self.steps += played.steps;
+        self.order.edges += played.order.edges;
+        self.order.edges_needed += played.order.edges_needed;
+        if self.warnings.len() < WARNINGS_MAX {
+            self.warnings.extend(played.warnings.iter().cloned());
+        }
     }
 }
 
@@ -255,8 +267,11 @@ fn play(scenario: &Arc<Scenario>, builder: Builder, limits: Limits, schedule: Sc
             // What made the stage is no part of the story.
             sim.shared().world.lock().trace = Trace::new(if keep_trace { ROWS } else { 0 });
             let stage = Arc::new(stage);
-            let failure = perform(&sim, &stage, scenario, limits);
+            let (failure, report) = perform(&sim, &stage, scenario, limits);
             played.failure = failure.map(|failure| Failure { message: stage.with_names(&failure.message), ..failure });
+            played.order = report.order;
+            let warnings = report.findings.iter().filter(|finding| finding.severity == Severity::Warning);
+            played.warnings = warnings.map(|finding| stage.with_names(&finding.message)).collect();
             if keep_trace {
                 tell(&sim, &stage, &mut played);
             }
@@ -283,13 +298,20 @@ fn tell(sim: &Sim, stage: &Stage, played: &mut Played) {
     played.drawing = stage.with_names(&sim.with_trace(|trace, threads| drawing::svg(trace, threads, &names)));
 }
 
-fn perform(sim: &Sim, stage: &Arc<Stage>, scenario: &Arc<Scenario>, limits: Limits) -> Option<Failure> {
+fn perform(sim: &Sim, stage: &Arc<Stage>, scenario: &Arc<Scenario>, limits: Limits) -> (Option<Failure>, Report) {
     let (inner, main) = (stage.clone(), scenario.clone());
     seat::run(sim.shared(), Seats::Fibers, Box::new(move || lead(&inner, &main, limits)));
     let (stop, panics) = {
         let world = sim.shared().world.lock();
         (world.stop, world.panics.clone())
     };
+    if stop == Some(Stop::Finished)
+        && scenario.leaks.is_none()
+        && let Some(name) = stage.open_capture()
+    {
+        let message = format!("the file never ends `{name}`, a capture of other code");
+        stage.fail(Failed { is_error: true, line: None, message });
+    }
     let is_whole = stop == Some(Stop::Finished) && panics.is_empty() && !stage.has_failed();
     if is_whole {
         {
@@ -313,7 +335,7 @@ fn perform(sim: &Sim, stage: &Arc<Stage>, scenario: &Arc<Scenario>, limits: Limi
         line: None,
         message: format!("host thread t{thread} panicked: {text}"),
     });
-    violation.or(crash).or(expectation)
+    (violation.or(crash).or(expectation), report)
 }
 
 fn of_scenario(failed: Failed, scenario: &Scenario) -> Failure {
@@ -373,6 +395,8 @@ fn work(stage: &Stage, over: &AtomicBool, turns: u32) {
 /// What a device has where the file does not say, and the most that it can say: more would slow every schedule down and
 /// show nothing new.
 pub(crate) const DEVICE_BYTES_MAX: u64 = 256 << 20;
+/// Warnings that differ, of one scenario on one profile.
+const WARNINGS_MAX: usize = 8;
 /// How many rows of a trace are kept.
 const ROWS: usize = 4096;
 /// How many rows of lanes a failure shows.

@@ -123,7 +123,7 @@ fn report(outcome: &Outcome, is_json: bool) -> String {
         0 => result.to_text(),
         _ => result.headline(),
     });
-    text.collect::<String>() + &outcome.summary() + "\n"
+    text.collect::<String>() + &outcome.remarks() + &outcome.summary() + "\n"
 }
 
 /// Who reads the output may stop early: `tenure replay ... | head`.
