@@ -4,7 +4,8 @@
 //! library calls all host functions from one thread of its own, so that one that blocks holds up those of every stream.
 //! The kernel gives up after some twenty seconds, so that a case which never resumes it fails instead of hanging.
 //!
-//! The device is taken away by a kernel that traps. On AMD that ends the process, so there it is not done.
+//! The device is taken away by a kernel that traps. On AMD that ends the process, so there it is not done. CUDA loads a
+//! kernel at its first launch, and may then wait for all that runs: so that one is launched once before anything is held.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -24,7 +25,8 @@ extern "C" __global__ void hold(volatile unsigned* word, long long cycles) {
     while (*word == 0 && clock64() - start < cycles) {}
 #endif
 }
-extern "C" __global__ void fault() {
+extern "C" __global__ void fault(unsigned go) {
+    if (go == 0) return;
 #if defined(__AMDGCN__)
     __builtin_trap();
 #else
@@ -63,7 +65,21 @@ impl HipBench {
         // SAFETY: P4. Memory of the driver, of this size, that nothing uses yet.
         unsafe { words.0.as_ptr().write_bytes(0, WORDS * size_of::<u32>()) };
         let (held, is_lost) = (AtomicUsize::new(0), AtomicBool::new(false));
-        Ok(Self { hip: Arc::new(hip), hold, fault, _module: module, words, held, is_lost })
+        let bench = Self { hip: Arc::new(hip), hold, fault, _module: module, words, held, is_lost };
+        bench.launch_fault(0)?;
+        Ok(bench)
+    }
+
+    /// Runs the kernel that traps unless `go` is zero, and waits for it.
+    fn launch_fault(&self, go: u32) -> Result<(), Failure> {
+        let config = LaunchConfig { grid: [1; 3], block: [1; 3], shared_bytes: 0 };
+        let argument = Argument::Scalar { words: [u64::from(go), 0], bytes: 4 };
+        let stream = self.hip.stream_create(Priority::Normal)?;
+        // SAFETY: R6. The kernel's own argument; it touches no memory.
+        unsafe { self.hip.launch(&stream, &self.fault, &config, &[argument]) }?;
+        self.hip.stream_synchronize(&stream)?;
+        // SAFETY: S6. Made above, and idle.
+        unsafe { self.hip.stream_destroy(&stream) }
     }
 
     /// Whether a device that behaves so can be taken away, and the process live on.
@@ -123,11 +139,7 @@ impl Bench for HipBench {
         }
         // Relaxed: read by the same thread, at the end of the case.
         self.is_lost.store(true, Ordering::Relaxed);
-        let config = LaunchConfig { grid: [1; 3], block: [1; 3], shared_bytes: 0 };
-        let stream = self.hip.stream_create(Priority::Normal).expect("a stream is made");
-        // SAFETY: R6. The kernel takes nothing and touches nothing.
-        unsafe { self.hip.launch(&stream, &self.fault, &config, &[]) }.expect("the kernel that traps is launched");
-        let ended = self.hip.stream_synchronize(&stream).expect_err("a trap is an error");
+        let ended = self.launch_fault(1).expect_err("a trap is an error");
         assert!(ended.kind().is_sticky(), "R6: a trap takes the device away: {ended}");
         true
     }

@@ -411,16 +411,30 @@ impl<D: Driver> Turn<'_, D> {
             }
             Resource::Event(event) => context.check(Call::EventDestroy, context.driver.event_destroy(event)),
             Resource::Executable(executable, uses) => {
-                let answer = context.check(Call::ExecutableDestroy, context.driver.executable_destroy(executable));
-                drop(uses);
-                answer
+                let destroy = |driver: &D, executable| driver.executable_destroy(executable);
+                match self.give_back(Call::ExecutableDestroy, executable, destroy) {
+                    Ok(outcome) => {
+                        drop(uses);
+                        outcome
+                    }
+                    Err(executable) => {
+                        let resource = Resource::Executable(executable, uses);
+                        return bench.put_off.push(Retired { resource, points: retired.points });
+                    }
+                }
             }
             Resource::Graph(graph) => context.check(Call::GraphDestroy, context.driver.graph_destroy(graph)),
             Resource::Module(module) => {
                 // SAFETY: C4. No kernel of the module is left to launch it (the last one retired it), and all that
                 // any stream had accepted by then has completed.
-                let answer = unsafe { context.driver.module_unload(module) };
-                context.check(Call::ModuleUnload, answer)
+                let unload = |driver: &D, module| unsafe { driver.module_unload(module) };
+                match self.give_back(Call::ModuleUnload, module, unload) {
+                    Ok(outcome) => outcome,
+                    Err(module) => {
+                        let resource = Resource::Module(module);
+                        return bench.put_off.push(Retired { resource, points: retired.points });
+                    }
+                }
             }
             Resource::Adopted(state) => self.end_adopted(bench, state),
             Resource::Kept(memory) => {
@@ -438,6 +452,24 @@ impl<D: Driver> Turn<'_, D> {
                 add(&self.reclaim.figures.leaked, 1);
                 self.keep_error(bench, error);
             }
+        }
+    }
+
+    /// Makes a guarded call that takes a handle by value; gives that back where a capture stands in the way.
+    fn give_back<H>(
+        &self,
+        call: Call,
+        handle: H,
+        destroy: impl FnOnce(&D, H) -> std::result::Result<(), D::Error>,
+    ) -> std::result::Result<Result<()>, H> {
+        let mut held = Some(handle);
+        let answer = self.context.guarded_now(call, |driver| match held.take() {
+            Some(handle) => destroy(driver, handle),
+            None => Ok(()),
+        });
+        match held {
+            Some(handle) => Err(handle),
+            None => Ok(answer.unwrap_or(Ok(()))),
         }
     }
 

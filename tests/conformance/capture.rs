@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use tenure::driver::{Call, CaptureMode, CaptureStatus, Driver, ErrorKind, HostFunction, Priority, Timing};
+use tenure::driver::{Call, CaptureMode, CaptureStatus, Driver, ErrorKind, HostFunction, Image, Priority, Timing};
 use tenure::{Error, Freed, Misuse, Queue, Result};
 
 use super::{list_cases, word};
-use crate::bench::Bench;
+use crate::bench::{Bench, SOURCE};
 use crate::faulty::{INJECTED, OnPurpose};
 use crate::rig::{Brake, Rig, Tapped};
 
@@ -426,8 +426,22 @@ fn captures_on_many_threads<B: Bench>(bench: &B) {
 
 type Graph<B> = tenure::Graph<Tapped<B>>;
 
+/// What is let go during a capture: an executable that has run, and a module.
+type Spent<B> = (tenure::Executable<Tapped<B>>, tenure::Module<Tapped<B>>);
+
+fn spent<B: Bench>(rig: &Rig<B::Driver>) -> Spent<B> {
+    let stream = rig.stream();
+    let mut x = rig.four(&stream, 1);
+    let graph = rig.runtime.capture(|capture| rig.bump(capture, &mut x, 1)).expect("a graph");
+    let executable = graph.instantiate().expect("an executable");
+    executable.launch(&stream).expect("a launch");
+    stream.synchronize().expect("a wait");
+    (executable, rig.runtime.module(Image::Source(SOURCE)).expect("the kernels load"))
+}
+
 /// Everything that could break a capture: drops, polls, questions, allocations, wraps, claims, reads.
-fn busy_work<B: Bench>(rig: &Rig<B::Driver>) {
+fn busy_work<B: Bench>(rig: &Rig<B::Driver>, spent: Spent<B>) {
+    drop(spent);
     let stream = rig.stream();
     let mut x = rig.four(&stream, 1);
     rig.bump(&stream, &mut x, 1).expect("a launch");
@@ -477,15 +491,17 @@ fn c1_a_foreign_capture_survives_everything_beside_it<B: Bench>(bench: &B) {
     for mode in MODES {
         let rig = Rig::new(bench);
         let driver = bench.driver();
+        let (mine, others) = (spent::<B>(&rig), spent::<B>(&rig));
         let theirs = driver.stream_create(Priority::Normal).expect("a stream");
         let guard = rig.runtime.capture_guard();
         driver.capture_begin(&theirs, mode).expect("a capture begins");
         driver.launch_host_function(&theirs, Arc::new(|| {})).expect("a host function");
         if rig.tap.capabilities().relaxed_protects && rig.tap.capabilities().relaxed_protects_events {
-            busy_work::<B>(&rig);
-            thread::scope(|scope| scope.spawn(|| busy_work::<B>(&rig)).join().expect("the other thread ends"));
+            busy_work::<B>(&rig, mine);
+            thread::scope(|scope| scope.spawn(|| busy_work::<B>(&rig, others)).join().expect("the other thread ends"));
         } else {
             // Here calls that would break it wait for its end: only those are made that must not.
+            drop((mine, others));
             let _ = rig.runtime.poll();
             let _ = rig.runtime.trim();
             thread::scope(|scope| scope.spawn(|| rig.runtime.poll()).join().expect("the other thread ends"));

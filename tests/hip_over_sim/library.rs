@@ -63,7 +63,7 @@ const KERNELS: &[(&str, &[Parameter])] = &[
     ("sum", &[Array(4, 2), Array(4, 2), WORD]),
     ("blend", &[Array(4, 5), Array(4, 5), Array(4, 5), WORD, WORD, WORD, WORD]),
     ("hold", &[Block(4), Scalar(8)]),
-    ("fault", &[]),
+    ("fault", &[Scalar(4)]),
     ("spin", &[Scalar(8)]),
     ("touch", &[Block(1), Scalar(8)]),
     ("widen", &[Array(1, 2), Array(4, 2), WORD]),
@@ -84,7 +84,7 @@ fn add_all_kernels(sim: &Sim) {
         bytes[0] = 1;
     });
     sim.kernel("hold", |_: tenure_sim::kernel::Read<'_, u32>, _: u64| {});
-    sim.kernel("fault", || {});
+    sim.kernel("fault", |_: u32| {});
 }
 
 // --- handles
@@ -532,7 +532,7 @@ export! {
         let arguments = read_arguments(kernel.parameters, arguments);
         match (kernel.name, arguments.first()) {
             ("hold", Some(Argument::Pointer { address, .. })) => l.hold(stream, *address),
-            ("fault", _) => l.sim.lose_device(Code::LAUNCH_FAILURE),
+            ("fault", Some(Argument::Scalar { words: [1, _], .. })) => l.sim.lose_device(Code::LAUNCH_FAILURE),
             // SAFETY: O1. The C function's caller passes what the kernel takes, and keeps it until it has run.
             _ => told(unsafe { l.sim.launch(&stream, &kernel.function, &config, &arguments) })?,
         }

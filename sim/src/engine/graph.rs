@@ -158,12 +158,13 @@ fn same_sort(a: &Work, b: &Work) -> bool {
 }
 
 impl Engine {
-    /// Makes a graph ready to launch.
+    /// Makes a graph ready to launch. Guarded, as its end is: measured, though no page says so.
     ///
     /// # Errors
-    /// A stale handle.
+    /// A stale handle; 900 where a capture forbids it.
     pub fn graph_instantiate(&mut self, thread: HostThread, graph: GraphHandle) -> Result<ExecutableHandle, Code> {
         self.plain(thread, Call::GraphInstantiate, |engine| {
+            engine.guard()?;
             let key = engine.resolve_graph(graph)?;
             let Graph { id: graph, data } = &engine.graphs[key];
             let (graph, data) = (*graph, Arc::clone(data));
@@ -270,12 +271,13 @@ impl Engine {
         })
     }
 
-    /// Gives an executable back. What was launched still runs.
+    /// Gives an executable back. What was launched still runs. Guarded.
     ///
     /// # Errors
-    /// A stale handle.
+    /// A stale handle; 900 where a capture forbids it.
     pub fn executable_destroy(&mut self, thread: HostThread, executable: ExecutableHandle) -> Result<(), Code> {
         self.plain(thread, Call::ExecutableDestroy, |engine| {
+            engine.guard()?;
             let key = engine.resolve_executable(executable)?;
             let Executable { id, data, last_launch } = engine.executables.remove(key as usize);
             let pending = last_launch.is_some_and(|position| !engine.is_complete(&position));

@@ -10,18 +10,17 @@ use crate::code::Code;
 use crate::event::{CallName, FunctionHandle, HostThread, KernelId, ModuleHandle, StreamHandle, Violation};
 
 impl Engine {
-    /// Loads code, which the simulator does not look at. Guarded: it allocates.
+    /// Loads code, which the simulator does not look at. Not guarded: drivers load it when it is first used.
     ///
     /// # Errors
-    /// 900 where a capture forbids it.
+    /// None.
     pub fn module_load(&mut self, thread: HostThread, _image: Image<'_>) -> Result<ModuleHandle, Code> {
         self.plain(thread, Call::ModuleLoad, |engine| {
-            engine.guard()?;
             Ok(ModuleHandle(handle_value(MODULES, engine.modules.insert(()))))
         })
     }
 
-    /// Unloads code.
+    /// Unloads code. Guarded.
     ///
     /// # Errors
     /// A stale handle; 900 where a capture forbids it.

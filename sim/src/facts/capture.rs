@@ -1,10 +1,10 @@
 //! One call during a capture: who may make it, what it returns, and what it does to the capture.
 
-use tenure::driver::{CaptureMode, DeviceAddress, HostAccess, Location, Priority, Timing};
+use tenure::driver::{CaptureMode, DeviceAddress, HostAccess, Image, Location, Priority, Timing};
 
 use super::bench::{Bench, MAIN, OTHER, code};
 use crate::code::Code;
-use crate::event::{EventHandle, HostThread, StreamHandle};
+use crate::event::{EventHandle, ExecutableHandle, GraphHandle, HostThread, ModuleHandle, StreamHandle};
 use crate::profile::Profile;
 
 const CALLERS: [(CaptureMode, &str, &str); 8] = [
@@ -33,6 +33,10 @@ struct Scene<'a> {
     memory: DeviceAddress,
     ordered: DeviceAddress,
     pinned: tenure::driver::HostPointer,
+    /// Of one kernel; the executable is idle.
+    graph: GraphHandle,
+    executable: ExecutableHandle,
+    module: ModuleHandle,
 }
 
 type Operation = (&'static str, fn(&mut Scene<'_>) -> Code);
@@ -85,6 +89,14 @@ const OPERATIONS: &[Operation] = &[
     ("MemGetInfo", |s| code(s.bench.engine.memory_info(s.thread))),
     ("DeviceGetAttribute", |s| code(s.bench.engine.device_attribute(s.thread))),
     ("FuncGetAttributes", |s| s.bench.function_attributes(s.thread)),
+    ("GraphInstantiate", |s| code(s.bench.engine.graph_instantiate(s.thread, s.graph))),
+    ("GraphExecUpdate", |s| code(s.bench.engine.graph_update(s.thread, s.executable, s.graph))),
+    ("GraphLaunch(other)", |s| { let answer = s.bench.engine.graph_launch(s.thread, s.executable, s.other); s.bench.done(answer) }),
+    ("GraphExecDestroy", |s| code(s.bench.engine.executable_destroy(s.thread, s.executable))),
+    ("GraphDestroy", |s| code(s.bench.engine.graph_destroy(s.thread, s.graph))),
+    ("ModuleLoad", |s| code(s.bench.engine.module_load(s.thread, Image::Source("")))),
+    ("ModuleGetFunction", |s| code(s.bench.engine.function(s.thread, s.module, "spin"))),
+    ("ModuleUnload", |s| code(s.bench.engine.module_unload(s.thread, s.module))),
 ];
 
 impl Scene<'_> {
@@ -146,8 +158,28 @@ fn set(bench: &mut Bench, thread: HostThread, mode: CaptureMode) -> Scene<'_> {
     bench.run();
     let busy = bench.busy_stream();
     let pending = bench.recorded(busy);
+    bench.begin(other, CaptureMode::Relaxed);
+    bench.spin(other);
+    let graph = bench.engine.capture_end(MAIN, other).unwrap_or(GraphHandle(0));
+    let executable = bench.engine.graph_instantiate(MAIN, graph).unwrap_or(ExecutableHandle(0));
+    let module = bench.engine.module_load(MAIN, Image::Source("")).unwrap_or(ModuleHandle(0));
     bench.begin(captured, mode);
     bench.spin(captured);
     let inside = bench.recorded(captured);
-    Scene { bench, thread, captured, other, busy, done, pending, inside, memory, ordered, pinned }
+    Scene {
+        bench,
+        thread,
+        captured,
+        other,
+        busy,
+        done,
+        pending,
+        inside,
+        memory,
+        ordered,
+        pinned,
+        graph,
+        executable,
+        module,
+    }
 }

@@ -115,6 +115,16 @@ impl<D: Driver> Bed<D> {
 
     // --- objects
 
+    /// The kernels once more.
+    pub fn module(&self) -> Result<D::Module, D::Error> {
+        self.driver.module_load(Image::Source(SOURCE))
+    }
+
+    pub fn unload(&self, module: D::Module) -> i32 {
+        // SAFETY: C4. Nothing was launched from it.
+        code(unsafe { self.driver.module_unload(module) })
+    }
+
     pub fn stream(&self) -> Result<D::Stream, String> {
         self.driver.stream_create(Priority::Normal).map_err(|error| error.to_string())
     }

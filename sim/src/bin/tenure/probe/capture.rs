@@ -34,6 +34,10 @@ struct Scene<D: Driver> {
     ordered: DeviceAddress,
     pinned: HostPointer,
     host: HostPointer,
+    /// Of one kernel; the executable is idle.
+    graph: Mutex<Option<D::Graph>>,
+    executable: Mutex<Option<D::Executable>>,
+    module: Mutex<Option<D::Module>>,
 }
 
 type Call<D> = fn(&Scene<D>) -> i32;
@@ -49,12 +53,12 @@ fn calls<D: Driver>() -> Vec<(&'static str, Call<D>)> {
         ("StreamSynchronize(other)", |s| s.bed.synchronize(&s.other)),
         ("EventQuery(done outside)", |s| s.bed.query_event(&s.done)),
         ("EventQuery(busy outside)", |s| s.bed.query_event(&s.pending)),
-        ("EventQuery(recorded in capture)", |s| s.inside(|event| s.bed.query_event(event))),
+        ("EventQuery(recorded in capture)", |s| of(&s.inside, |event| s.bed.query_event(event))),
         ("EventSynchronize(done outside)", |s| code(s.bed.driver.event_synchronize(&s.done))),
-        ("EventSynchronize(recorded in capture)", |s| s.inside(|event| code(s.bed.driver.event_synchronize(event)))),
+        ("EventSynchronize(recorded in capture)", |s| of(&s.inside, |event| code(s.bed.driver.event_synchronize(event)))),
         ("EventRecord(other)", |s| s.bed.record(&s.done, &s.other)),
         ("StreamWaitEvent(captured <- outside event)", |s| s.bed.wait_event(&s.captured, &s.done)),
-        ("StreamWaitEvent(other <- captured event)", |s| s.inside(|event| s.bed.wait_event(&s.other, event))),
+        ("StreamWaitEvent(other <- captured event)", |s| of(&s.inside, |event| s.bed.wait_event(&s.other, event))),
         ("Malloc", |s| code(s.bed.driver.malloc(64))),
         ("Free", |s| s.bed.free(s.memory)),
         ("MallocAsync(other)", |s| code(s.bed.driver.malloc_async(&s.other, 64))),
@@ -70,7 +74,7 @@ fn calls<D: Driver>() -> Vec<(&'static str, Call<D>)> {
         ("StreamCreate", |s| code(s.bed.driver.stream_create(Priority::Normal))),
         ("StreamDestroy(other)", |s| s.bed.destroy(&s.other)),
         ("EventCreate", |s| code(s.bed.driver.event_create(Timing::Disabled))),
-        ("EventDestroy(recorded in capture)", |s| s.destroy_inside()),
+        ("EventDestroy(recorded in capture)", |s| taken(&s.inside, |event| code(s.bed.driver.event_destroy(event)))),
         ("LaunchHostFunc(captured)", |s| s.bed.host_function(&s.captured, Arc::new(|| {}))),
         ("LaunchHostFunc(other)", |s| s.bed.host_function(&s.other, Arc::new(|| {}))),
         ("Launch(other)", |s| s.bed.spin(&s.other)),
@@ -79,6 +83,14 @@ fn calls<D: Driver>() -> Vec<(&'static str, Call<D>)> {
         ("MemcpyAsync(captured, pageable)", |s| s.bed.copy(&s.captured, s.memory, s.host)),
         ("MemsetAsync(other)", |s| s.bed.fill(&s.other, s.memory)),
         ("BeginCapture(same stream again)", |s| s.bed.begin(&s.captured, CaptureMode::Relaxed)),
+        ("GraphInstantiate", |s| of(&s.graph, |graph| code(s.bed.driver.graph_instantiate(graph)))),
+        ("GraphExecUpdate", |s| of(&s.graph, |graph| of(&s.executable, |held| code(s.bed.driver.graph_update(held, graph))))),
+        ("GraphLaunch(other)", |s| of(&s.executable, |held| s.bed.launch_graph(held, &s.other))),
+        ("GraphExecDestroy", |s| taken(&s.executable, |held| code(s.bed.driver.executable_destroy(held)))),
+        ("GraphDestroy", |s| taken(&s.graph, |graph| code(s.bed.driver.graph_destroy(graph)))),
+        ("ModuleLoad", |s| code(s.bed.module())),
+        ("ModuleGetFunction", |s| of(&s.module, |module| code(s.bed.driver.function(module, "spin")))),
+        ("ModuleUnload", |s| taken(&s.module, |module| s.bed.unload(module))),
     ]
 }
 
@@ -117,6 +129,17 @@ fn line<D: Driver>(
     Ok(format!("{mode_name}\t{caller}\t{name}\t{returned}\t{status}\t{end}\t{nodes}"))
 }
 
+/// What a call says of a thing that may have been taken.
+fn of<T>(thing: &Mutex<Option<T>>, ask: impl FnOnce(&T) -> i32) -> i32 {
+    thing.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map_or(-1, ask)
+}
+
+/// What a call says that ends the thing.
+fn taken<T>(thing: &Mutex<Option<T>>, end: impl FnOnce(T) -> i32) -> i32 {
+    let thing = thing.lock().unwrap_or_else(PoisonError::into_inner).take();
+    thing.map_or(-1, end)
+}
+
 impl<D: Driver> Scene<D> {
     /// A capture of one kernel, with all objects that calls name.
     fn set(bed: Arc<Bed<D>>, mode: CaptureMode) -> Result<Self, String> {
@@ -131,10 +154,30 @@ impl<D: Driver> Scene<D> {
         bed.synchronize(&other);
         let busy = bed.busy_stream()?;
         let pending = bed.recorded(&busy)?;
+        bed.begin(&other, CaptureMode::Relaxed);
+        bed.spin(&other);
+        let graph = bed.driver.capture_end(&other).map_err(text)?;
+        let executable = Mutex::new(Some(bed.driver.graph_instantiate(&graph).map_err(text)?));
+        let (graph, module) = (Mutex::new(Some(graph)), Mutex::new(Some(bed.module().map_err(text)?)));
         bed.begin(&captured, mode);
         bed.spin(&captured);
         let inside = Mutex::new(Some(bed.recorded(&captured)?));
-        Ok(Self { bed, captured, other, busy, done, pending, inside, memory, ordered, pinned, host })
+        Ok(Self {
+            bed,
+            captured,
+            other,
+            busy,
+            done,
+            pending,
+            inside,
+            memory,
+            ordered,
+            pinned,
+            host,
+            graph,
+            executable,
+            module,
+        })
     }
 
     fn relaxed(&self, call: Call<D>) -> i32 {
@@ -144,18 +187,9 @@ impl<D: Driver> Scene<D> {
         returned
     }
 
-    fn inside(&self, ask: impl FnOnce(&D::Event) -> i32) -> i32 {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map_or(-1, ask)
-    }
-
-    fn destroy_inside(&self) -> i32 {
-        let event = self.inside.lock().unwrap_or_else(PoisonError::into_inner).take();
-        event.map_or(-1, |event| code(self.bed.driver.event_destroy(event)))
-    }
-
     /// Gives back what can be; what the call has released already stays with it. The process's end takes the rest.
     fn clear(self, is_other_gone: bool) {
-        let Self { bed, captured, other, busy, done, pending, inside, .. } = self;
+        let Self { bed, captured, other, busy, done, pending, inside, graph, executable, module, .. } = self;
         bed.synchronize(&busy);
         bed.synchronize(&captured);
         if !is_other_gone {
@@ -165,6 +199,9 @@ impl<D: Driver> Scene<D> {
         for event in [Some(done), Some(pending), inside].into_iter().flatten() {
             let _ = bed.driver.event_destroy(event);
         }
+        taken(&executable, |held| code(bed.driver.executable_destroy(held)));
+        taken(&graph, |graph| code(bed.driver.graph_destroy(graph)));
+        taken(&module, |module| bed.unload(module));
         bed.destroy(&captured);
         bed.destroy(&busy);
         if !is_other_gone {
