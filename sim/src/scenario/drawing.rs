@@ -131,7 +131,7 @@ impl<'d> Drawing<'d> {
         }
         let mut x = GUTTER;
         for (lane, letters) in widest {
-            let width = (letters * LETTER + 20).max(COLUMN_MIN);
+            let width = (letters * LETTER + 20 + INSET).max(COLUMN_MIN);
             self.columns.insert(lane, Column { x, width, title: self.title(lane) });
             x += width + GAP;
         }
