@@ -219,7 +219,7 @@ impl<T: Element, D: Driver> Buffer<T, D> {
     /// As for [`synchronize`](Self::synchronize). The memory is then kept, since it may be in use (P11).
     pub fn free(self) -> Result<Freed> {
         let Backing::Memory(allocation) = self.backing else { return Ok(Freed::Now) };
-        if crate::hold::is_within(crate::hold::Place::Capture) {
+        if crate::hold::is_within(crate::hold::Place::Capture) && !mutant!("p7_free_waits_in_capture") {
             return Ok(Freed::Deferred);
         }
         match Arc::try_unwrap(allocation) {

@@ -43,7 +43,7 @@ use crate::queue::{List, Memory, Stream, Submit, UseSet};
 use crate::reclaim::{Resource, Retired};
 use crate::runtime::{Anchor, Runtime};
 use crate::stream::{Kind, StreamState};
-use crate::sync::{Arc, Mutex};
+use crate::sync::{Arc, Mutex, leak};
 
 pub mod gate;
 
@@ -161,6 +161,14 @@ impl<D: Driver> Runtime<D> {
     /// # Ok::<(), tenure::Error>(())
     /// ```
     pub fn capture(&self, body: impl FnOnce(&Capture<'_, D>) -> Result<()>) -> Result<Graph<D>> {
+        self.record(body)?.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    /// [`capture`](Self::capture), up to the point where a panic of the body goes on.
+    fn record(
+        &self,
+        body: impl FnOnce(&Capture<'_, D>) -> Result<()>,
+    ) -> Result<std::thread::Result<Result<Graph<D>>>> {
         self.anchor.check_open()?;
         let context = &self.anchor.context;
         let origin = self.anchor.captures.take(context)?;
@@ -176,12 +184,13 @@ impl<D: Driver> Runtime<D> {
         let outcome =
             within(Place::Capture, || std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(&capture))));
         drop(capture);
-        let ended = self.end(&session, &origin, matches!(outcome, Ok(Ok(()))));
-        match outcome {
-            Ok(Ok(())) => ended,
-            Ok(Err(error)) => Err(error),
-            Err(panic) => std::panic::resume_unwind(panic),
+        if mutant!("c7_panic_unended")
+            && let Err(panic) = outcome
+        {
+            return Ok(Err(panic));
         }
+        let ended = self.end(&session, &origin, matches!(outcome, Ok(Ok(()))));
+        Ok(outcome.map(|outcome| outcome.and(ended)))
     }
 
     /// Ends a capture, whatever came before; a graph only if all went well.
@@ -211,7 +220,7 @@ impl<D: Driver> Runtime<D> {
                     states.for_each(|state| destroy(context, &state));
                 }
                 if mutant!("c3_failed_capture_keeps") {
-                    std::mem::forget(std::mem::take(&mut listed.uses));
+                    leak(std::mem::take(&mut listed.uses));
                 }
                 let ended = ended.and_then(|raw| context.check(Call::GraphDestroy, context.driver.graph_destroy(raw)));
                 // The cause before its consequences. Where all went well here, the caller has the body's own error.
@@ -377,6 +386,9 @@ impl<D: Driver> Submit<D> for Capture<'_, D> {
         let records = self.session.list(&list)?;
         let used = records.iter().map(|(record, access)| Use::new(record, *access));
         let mut used: SmallVec<[Use<'_, D>; 16]> = used.collect();
+        if mutant!("c8_uses_stamped") {
+            used = list.iter().filter_map(|memory| Some(Use::new(memory.backing.record()?, memory.access))).collect();
+        }
         let outcome = submit(&self.session.anchor.context, &self.state, &mut used, call, enqueue);
         if let Err(error) = &outcome {
             self.session.listed.lock().failed.get_or_insert_with(|| error.clone());
@@ -389,6 +401,9 @@ impl<D: Driver> Submit<D> for Capture<'_, D> {
     }
 
     fn executing(&self) -> Result<Stream<D>> {
+        if mutant!("c2_alloc_recorded") {
+            return Ok(Stream::new(self.session.anchor.clone(), self.state.clone()));
+        }
         let state = self.session.anchor.pool.claim(&self.session.anchor.context, Priority::Normal)?;
         Ok(Stream::new(self.session.anchor.clone(), state))
     }
@@ -461,8 +476,12 @@ pub struct Executable<D: Driver> {
 impl<D: Driver> Drop for Executable<D> {
     fn drop(&mut self) {
         if let Some(raw) = self.raw.take() {
-            let points = self.record.into_points();
-            let resource = Resource::Executable(raw, Box::new(self.holdings.clone()));
+            let points = if mutant!("c4_executable_at_once") { SmallVec::new() } else { self.record.into_points() };
+            let mut holdings: Box<dyn Any + Send> = Box::new(self.holdings.clone());
+            if mutant!("c4_holdings_early") {
+                holdings = Box::new(());
+            }
+            let resource = Resource::Executable(raw, holdings);
             self.anchor.reclaim.retire(Retired { resource, points });
         }
     }
@@ -483,8 +502,10 @@ impl<D: Driver> Executable<D> {
             return Err(Misuse::ForeignRuntime.into());
         }
         let held = self.holdings.uses.iter().filter(|_| !mutant!("c5_graph_unordered"));
-        let uses = held.filter_map(|(backing, access)| Some(Use::new(backing.record()?, *access)));
-        let mut uses: SmallVec<[Use<'_, D>; 32]> = uses.chain([Use::new(&self.record, Access::Write)]).collect();
+        let stamped = |access| if mutant!("c5_written_as_read") { Access::Read } else { access };
+        let uses = held.filter_map(|(backing, access)| Some(Use::new(backing.record()?, stamped(*access))));
+        let own = Use::new(&self.record, if mutant!("c5_replays_unordered") { Access::Read } else { Access::Write });
+        let mut uses: SmallVec<[Use<'_, D>; 32]> = uses.chain([own]).collect();
         submit(&self.anchor.context, stream.state(), &mut uses, Call::GraphLaunch, |driver, raw| {
             // SAFETY: C4. The holdings keep all that the graph names; they go only with the executable, after its
             // record's last point.
@@ -502,6 +523,9 @@ impl<D: Driver> Executable<D> {
             return Err(Misuse::ForeignRuntime.into());
         }
         let context = &self.anchor.context;
+        if mutant!("c4_refused_update_swaps") {
+            self.holdings = graph.holdings.clone();
+        }
         context.guarded(Call::GraphUpdate, |driver| driver.graph_update(self.raw(), graph.raw()))?;
         let before = std::mem::replace(&mut self.holdings, graph.holdings.clone());
         // Launches that are still running use what the old graph held.

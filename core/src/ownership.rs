@@ -158,7 +158,7 @@ impl<'a, D: Driver> Use<'a, D> {
     }
 
     fn address(&self) -> usize {
-        std::ptr::from_ref(self.record).addr()
+        self.record.inner.place()
     }
 }
 
@@ -293,7 +293,7 @@ pub fn submit_moving<D: Driver, R>(
     }
     let (value, number) = stream.enqueue(context, call, &gate, enqueue)?;
     for (used, inner) in &mut taken {
-        if !used.record.stamp(id, used.access, number) {
+        if !used.record.stamp(id, used.access, number) && !mutant!("o9_slotless_forgotten") {
             inner.closed.add_reader(Point { stream: stream.clone(), number });
         }
     }
@@ -355,8 +355,9 @@ pub fn edge<D: Driver>(
         stream.counters.edges_skipped.bump();
         return Ok(at);
     }
-    let Some(_guest) = point.stream.visit(point.number) else { return Ok(0) };
-    if let Some(cause) = point.stream.broken() {
+    let Some(guest) = point.stream.visit(point.number) else { return Ok(0) };
+    let _guest = (!mutant!("s3_edge_unvisited")).then_some(guest);
+    if let Some(cause) = point.stream.broken().filter(|_| !mutant!("s7_edge_from_broken")) {
         return Err(Error::StreamBroken(cause));
     }
     let covered = insert_wait(context, stream, point)?;
@@ -553,7 +554,9 @@ impl<D: Driver> Record<D> {
             self.slots[0].stream.store(owner.id().number(), Ordering::Relaxed);
         }
         drop(gate);
-        inner.closed.set_writer(Point { stream: owner.clone(), number: write });
+        if !mutant!("o1_forget_write") {
+            inner.closed.set_writer(Point { stream: owner.clone(), number: write });
+        }
         if access == Access::Read {
             inner.slots[0] = Some(owner);
         } else if !mutant!("o9_forget_own_reads") {

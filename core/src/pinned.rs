@@ -18,6 +18,7 @@ use crate::buffer::{Backing, Freed, Readable, Region, View, ViewMut, Writable, b
 use crate::driver::{DeviceAddress, Driver, HostAccess, HostPointer};
 use crate::error::{Error, Misuse, PinError, Result};
 use crate::hold::{Place, is_within};
+use crate::mutant;
 use crate::ownership::{Access, Points};
 use crate::reclaim::{Resource, Retired};
 use crate::registration::state::ScopeId;
@@ -103,7 +104,7 @@ impl<D: Driver> PinLease<D> {
     /// Gives the count back, the first time; the epoch of the release when it was the last (P5).
     fn end(&self) -> Option<u64> {
         // Relaxed: the swap picks one caller; what it does is ordered by the table's lock.
-        let ended = self.ended.swap(true, Ordering::Relaxed);
+        let ended = self.ended.swap(true, Ordering::Relaxed) && !mutant!("p5_given_back_twice");
         if ended { None } else { self.anchor.pins.give_back(&self.pin) }
     }
 }
@@ -562,7 +563,7 @@ impl<T: Element, D: Driver> Pinned<T, D> {
     /// Gives the count back; if it was the last, waits, unregisters, and hands the owner out.
     fn end(self) -> Result<Owner> {
         let Backing::Pin(lease) = self.backing else { return Ok(None) };
-        if is_within(Place::Capture) {
+        if is_within(Place::Capture) && !mutant!("p7_free_waits_in_capture") {
             return Err(PinError::Shared.into());
         }
         let (anchor, pin) = (lease.anchor.clone(), lease.pin.clone());
@@ -594,7 +595,9 @@ fn release_now<D: Driver>(anchor: &Anchor<D>, pin: &Arc<Pin<D>>, epoch: u64) -> 
         Some(Ok(None)) => Err(PinError::Shared.into()),
         Some(Err(error)) => Err(error),
         None => {
-            retire(anchor, pin, epoch);
+            if !mutant!("p7_deferred_forgets") {
+                retire(anchor, pin, epoch);
+            }
             Err(PinError::Shared.into())
         }
     }

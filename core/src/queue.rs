@@ -344,7 +344,9 @@ impl<D: Driver> Submit<D> for Stream<D> {
 
     fn keep(&self, memory: Box<dyn std::any::Any + Send>, number: u64) {
         let mut points = Points::new();
-        points.push(self.point(number));
+        if !mutant!("r4_kept_at_once") {
+            points.push(self.point(number));
+        }
         self.lease.anchor.reclaim.retire(Retired { resource: Resource::Kept(memory), points });
     }
 
@@ -509,6 +511,9 @@ impl<D: Driver> Stream<D> {
     pub unsafe fn use_on<R>(&self, uses: &[(Region<'_, D>, Access)], body: impl FnOnce(&D::Stream) -> R) -> Result<R> {
         let uses: List<'_, D> = uses.iter().map(|(region, access)| Memory::new(region.backing, *access)).collect();
         let (outcome, _) = self.submit_raw(uses.as_slice(), Call::Launch, |_, raw| {
+            if mutant!("r4_unwound_unstamped") {
+                return Ok(Ok(within(Place::Hold, || body(raw))));
+            }
             Ok(within(Place::Hold, || std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(raw)))))
         })?;
         outcome.map_err(|panic| std::panic::resume_unwind(panic))

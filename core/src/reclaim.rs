@@ -48,10 +48,9 @@ use crate::registration::{Pin, Pins};
 use crate::stream::{Kind, StreamState};
 use crate::sync::atomic::AtomicBool;
 use crate::sync::thread::Thread;
-use crate::sync::{Arc, Mutex};
+use crate::sync::{Arc, Mutex, leak};
 
 pub mod state;
-#[cfg(not(any(mc_loom, mc_shuttle)))]
 pub(crate) mod worker;
 
 use self::state::Waiting;
@@ -264,6 +263,9 @@ impl<D: Driver> Reclaim<D> {
     pub fn retire(&self, retired: Retired<D>) {
         add(&self.figures.retired, 1);
         self.incoming.lock().push(retired);
+        if mutant!("r1_drop_waits_for_turn") {
+            drop(self.bench.lock());
+        }
         self.signal.raise();
     }
 
@@ -316,7 +318,10 @@ impl<D: Driver> Reclaim<D> {
         let put_off = std::mem::take(&mut bench.put_off);
         let waiting: Vec<_> = bench.waiting.drain().collect();
         for retired in put_off.into_iter().chain(fresh).chain(waiting) {
-            turn.leak(&mut bench, retired, None);
+            match mutant!("r5_close_frees") {
+                true => turn.release(&mut bench, retired),
+                false => turn.leak(&mut bench, retired, None),
+            }
         }
         if let Some(home) = bench.home.take() {
             turn.destroy_home(&home);
@@ -330,7 +335,7 @@ impl<D: Driver> Drop for Reclaim<D> {
         let bench = self.bench.get_mut();
         let left = std::mem::take(self.incoming.get_mut()).into_iter();
         let left = left.chain(std::mem::take(&mut bench.put_off)).chain(bench.waiting.drain());
-        left.for_each(std::mem::forget);
+        left.for_each(leak);
     }
 }
 
@@ -388,7 +393,7 @@ impl<D: Driver> Turn<'_, D> {
         let pooled = |stream: &StreamState<D>| matches!(stream.kind, Kind::Pooled(_));
         self.context.capabilities.stream_ordered_memory
             && matches!(retired.resource, Resource::Memory(..))
-            && retired.points.len() == 1
+            && (retired.points.len() == 1 || mutant!("o6_free_after_one_point"))
             && retired.points.iter().all(|point| pooled(&point.stream))
     }
 
@@ -397,6 +402,10 @@ impl<D: Driver> Turn<'_, D> {
         let outcome = match retired.resource {
             Resource::Memory(address, bytes) => {
                 let Some(outcome) = self.free(bench, address, &retired.points) else {
+                    if mutant!("c3_put_off_twice") {
+                        let resource = Resource::Memory(address, bytes);
+                        bench.put_off.push(Retired { resource, points: Points::new() });
+                    }
                     return bench.put_off.push(retired);
                 };
                 add(&self.reclaim.figures.memory_bytes, bytes);
@@ -486,6 +495,7 @@ impl<D: Driver> Turn<'_, D> {
         let home;
         let stream = match (user, &guest) {
             (Some(point), Some(_guest)) => &*point.stream,
+            (Some(point), None) if mutant!("s3_free_unvisited") => &*point.stream,
             _ => {
                 home = match self.home(bench) {
                     Ok(home) => home,
@@ -592,7 +602,7 @@ impl<D: Driver> Turn<'_, D> {
             return add(&self.reclaim.figures.released, 1);
         }
         add(&self.reclaim.figures.leaked, 1);
-        std::mem::forget(retired);
+        leak(retired);
     }
 
     /// Runs code that is not ours. A panic of it would take along all that this turn has in hand, memory that the device
@@ -622,7 +632,9 @@ impl<D: Driver> Lane<D> {
         let can_arm = context.capabilities.host_functions && matches!(self.stream.kind, Kind::Pooled(_));
         if ask != Ask::Arm && !mutant!("p11_tick_only_arms") || !can_arm {
             // An answer of "pending" or "not now" leaves things as they are; a failure is kept with the stream.
-            match self.stream.visit(number).map(|_guest| self.stream.query(context)) {
+            let visit = self.stream.visit(number);
+            let visit = visit.map(|guest| (!mutant!("s6_query_unvisited")).then_some(guest));
+            match visit.map(|_guest| self.stream.query(context)) {
                 None | Some(Some(Ok(Progress::Complete))) => return,
                 Some(Some(Ok(Progress::Pending)) | Some(Err(_)) | None) => {}
             }
@@ -633,7 +645,8 @@ impl<D: Driver> Lane<D> {
     }
 
     fn arm(&mut self, context: &Context<D>, signal: &std::sync::Arc<Signal>, number: u64) {
-        let Some(_guest) = self.stream.visit(number) else { return };
+        let Some(guest) = self.stream.visit(number) else { return };
+        let _guest = (!mutant!("s3_arm_unvisited")).then_some(guest);
         let horizon = self.stream.timeline.horizon();
         let function = completion(self.stream.clone(), horizon, signal.clone());
         match context.driver.launch_host_function(&self.stream.raw, function) {

@@ -26,7 +26,7 @@ use crate::error::{Error, PinError, Result};
 use crate::id::ResourceId;
 use crate::mutant;
 use crate::ownership::{Access, Record};
-use crate::sync::{Arc, ArcCell, Mutex};
+use crate::sync::{Arc, ArcCell, Mutex, leak};
 
 pub mod state;
 
@@ -276,6 +276,9 @@ impl<D: Driver> Pins<D> {
     /// Gives one count back (P5); the epoch of the release when it was the last. Makes no driver call (R1).
     #[must_use]
     pub fn give_back(&self, pin: &Pin<D>) -> Option<u64> {
+        if mutant!("r3_drop_takes_calls") {
+            drop(self.calls.lock());
+        }
         self.table.lock().entries.give_back(pin.range.base.address())
     }
 
@@ -301,6 +304,11 @@ impl<D: Driver> Pins<D> {
         if !self.table.lock().entries.begin_release(base, epoch) {
             return Some(Ok(None));
         }
+        if mutant!("p4_owner_first") {
+            let owner =
+                self.table.lock().entries.entry_mut(base).and_then(|entry| entry.payload.as_mut()?.owner.take());
+            drop(owner);
+        }
         let answer = match pin.origin {
             Origin::Borrowed if !mutant!("p10_unregister_borrowed") => Some(Ok(())),
             Origin::Registered | Origin::Borrowed => self.unregister_now(context, pin.range.base),
@@ -309,7 +317,7 @@ impl<D: Driver> Pins<D> {
                 unsafe { driver.host_free(pin.range.base) }
             }),
         };
-        if answer.is_none() {
+        if answer.is_none() && !mutant!("p7_put_off_stays") {
             self.table.lock().entries.put_off(base);
         }
         Some(self.settle(base, answer?))
@@ -401,7 +409,7 @@ impl<D: Driver> Drop for Pins<D> {
         // runtime.
         let entries = &mut self.table.get_mut().entries;
         let bases: Vec<_> = entries.iter().map(|(base, _)| base).collect();
-        bases.into_iter().for_each(|base| std::mem::forget(entries.released(base)));
+        bases.into_iter().for_each(|base| leak(entries.released(base)));
     }
 }
 

@@ -1,18 +1,21 @@
 //! The runtime: what a program makes first and lets go last.
 
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use crate::context::Context;
 use crate::driver::{Call, Driver, HostPointer, Image, Priority};
 use crate::error::{Error, Misuse, Result};
 use crate::kernel::Module;
+use crate::mutant;
 use crate::pinned::Pinned;
 use crate::queue::Stream;
 use crate::reclaim::{Ask, Reclaim};
 use crate::registration::{HostRange, Pins};
 use crate::stream::{Kind, Pool, StreamState};
+use crate::sync::atomic::AtomicBool;
+use crate::sync::clock::{self, Instant};
 use crate::sync::{Arc, thread};
 
 /// Elements of buffers: plain data, any bit pattern valid.
@@ -78,8 +81,8 @@ pub struct Shared<D: Driver> {
     closed: AtomicBool,
     // Set by shutdown: the worker leaves the rest to it.
     stopped: AtomicBool,
-    #[cfg(not(any(mc_loom, mc_shuttle)))]
-    worker: std::sync::Mutex<Option<std::thread::JoinHandle<()>>>,
+    // std, outside the facade: taken by the one who shuts down.
+    worker: std::sync::Mutex<Option<thread::JoinHandle<()>>>,
 }
 
 /// What every handle holds. When the last is gone, the worker drains and ends.
@@ -114,7 +117,6 @@ impl<D: Driver> Shared<D> {
     }
 
     /// Whether shutdown has taken over from the worker.
-    #[cfg(not(any(mc_loom, mc_shuttle)))]
     pub(crate) fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Relaxed)
     }
@@ -124,21 +126,19 @@ impl<D: Driver> Shared<D> {
         // Relaxed: the signal carries it (E5).
         self.stopped.store(true, Ordering::Relaxed);
         self.reclaim.signal.raise();
-        #[cfg(not(any(mc_loom, mc_shuttle)))]
-        {
-            let worker = self.worker.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-            let Some(worker) = worker else { return };
-            // A little grace where the deadline has passed: a worker that is not stuck goes at once.
-            let end = end.max(Instant::now() + Duration::from_millis(100));
-            while !worker.is_finished() && Instant::now() < end {
-                thread::pause();
-            }
-            if worker.is_finished() {
-                drop(worker.join());
-            }
+        if mutant!("r5_worker_stays") {
+            return;
         }
-        #[cfg(any(mc_loom, mc_shuttle))]
-        let _ = end;
+        let worker = self.worker.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        let Some(worker) = worker else { return };
+        // A little grace where the deadline has passed: a worker that is not stuck goes at once.
+        let end = end.max(clock::now() + Duration::from_millis(100));
+        while !worker.is_finished() && clock::now() < end {
+            thread::pause();
+        }
+        if worker.is_finished() {
+            drop(worker.join());
+        }
     }
 
     /// Refuses new work after shutdown, and helps with the retired when they have become too many.
@@ -235,10 +235,8 @@ impl<D: Driver> Runtime<D> {
             config,
             closed: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
-            #[cfg(not(any(mc_loom, mc_shuttle)))]
             worker: std::sync::Mutex::new(None),
         });
-        #[cfg(not(any(mc_loom, mc_shuttle)))]
         if shared.config.reclaim == ReclaimMode::Worker {
             let worker = crate::reclaim::worker::start(shared.clone());
             *shared.worker.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = worker;
@@ -385,11 +383,11 @@ impl<D: Driver> Runtime<D> {
         let shared = self.anchor.shared.clone();
         drop(self);
         shared.close();
-        let end = Instant::now() + deadline;
-        while shared.reclaim.turn(&shared.context, &shared.pins, Ask::Query).total() > 0 && Instant::now() < end {
+        let end = clock::now() + deadline;
+        while shared.reclaim.turn(&shared.context, &shared.pins, Ask::Query).total() > 0 && clock::now() < end {
             thread::pause();
         }
-        while !shared.streams_are_gone() && Instant::now() < end {
+        while !shared.streams_are_gone() && clock::now() < end {
             thread::pause();
         }
         shared.stop_worker(end);

@@ -167,8 +167,11 @@ impl<D: Driver> StreamState<D> {
         if self.timeline.is_complete(number) || mutant!("o3_wait_nothing") {
             return Ok(());
         }
-        context.check_alive()?;
-        let Some(_guest) = self.visit(number) else { return Ok(()) };
+        if !mutant!("r6_wait_after_loss") {
+            context.check_alive()?;
+        }
+        let Some(guest) = self.visit(number) else { return Ok(()) };
+        let _guest = (!mutant!("s3_wait_unvisited")).then_some(guest);
         if let Some(cause) = self.broken() {
             return Err(Error::StreamBroken(cause));
         }
@@ -248,7 +251,7 @@ impl Visits {
     fn look(&self) -> Option<u64> {
         // E3.look: Acquire; pairs with E3.leave.
         let word = self.0.load(ordering!("E3.look", Acquire));
-        (word & Self::GUESTS == 0).then_some(word)
+        (word & Self::GUESTS == 0 || mutant!("s3_guests_inside")).then_some(word)
     }
 
     /// Whether nobody entered since `word` was read; publishes what the claim learned.
@@ -316,14 +319,19 @@ impl<D: Driver> Pool<D> {
         let rounds = self.shelf.lock().returned(priority);
         for _ in 0..rounds {
             let Some(candidate) = self.shelf.lock().take(priority) else { break };
+            let stays = mutant!("s1_candidate_stays");
+            if stays {
+                self.shelf.lock().put_back(priority, candidate.clone());
+            }
             match candidate.examine(context) {
                 Candidate::Claimed => {
-                    if mutant!("s1_candidate_stays") {
-                        self.shelf.lock().put_back(priority, candidate.clone());
+                    if stays {
+                        drop(self.shelf.lock().take(priority));
                     }
                     self.shelf.lock().lease();
                     return Ok(candidate);
                 }
+                Candidate::Busy if stays => {}
                 Candidate::Busy => self.shelf.lock().put_back(priority, candidate),
                 Candidate::Broken => self.shelf.lock().quarantine(candidate),
             }
@@ -411,6 +419,10 @@ impl<D: Driver> StreamState<D> {
         if mutant!("s2_claim_no_query") {
             self.timeline.raise(self.timeline.horizon());
             return Candidate::Claimed;
+        }
+        if mutant!("s4_claim_waits") {
+            // As a question that waits for the end of captures.
+            drop(context.captures.enter_waiting());
         }
         let progress = if mutant!("s2_claim_no_raise") {
             context.guarded_now(Call::StreamQuery, |driver| driver.stream_query(&self.raw))

@@ -57,8 +57,10 @@ impl CaptureGate {
     /// Uncounts a capture that the driver has ended; `true` when it was the last, and deferred work can run.
     pub fn end(&self) -> bool {
         let mut state = self.state.lock();
-        state.captures -= 1;
-        self.changed.notify_all();
+        state.captures = if mutant!("c6_first_end_opens") { 0 } else { state.captures - 1 };
+        if !mutant!("c6_end_silent") {
+            self.changed.notify_all();
+        }
         state.captures == 0
     }
 
@@ -73,7 +75,7 @@ impl CaptureGate {
         if state.captures > 0 && !mutant!("c1_enter_in_capture") {
             return None;
         }
-        state.calls += 1;
+        state.calls += if mutant!("c6_call_uncounted") { 0 } else { 1 };
         Some(Entry(self))
     }
 
@@ -84,12 +86,12 @@ impl CaptureGate {
     pub fn enter_waiting(&self) -> Result<Entry<'_>> {
         let mut state = self.state.lock();
         while state.captures > 0 {
-            if is_within(Place::Capture) {
+            if is_within(Place::Capture) && !mutant!("c9_waits_for_itself") {
                 return Err(Misuse::InsideCapture.into());
             }
             self.changed.wait(&mut state);
         }
-        state.calls += 1;
+        state.calls += if mutant!("c6_call_uncounted") { 0 } else { 1 };
         Ok(Entry(self))
     }
 }
@@ -97,8 +99,11 @@ impl CaptureGate {
 impl Drop for Entry<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
+        if mutant!("c6_call_uncounted") {
+            return;
+        }
         state.calls -= 1;
-        if state.calls == 0 {
+        if state.calls == 0 && !mutant!("c6_leave_silent") {
             self.0.changed.notify_all();
         }
     }

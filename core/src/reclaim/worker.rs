@@ -1,12 +1,14 @@
 //! The thread that takes the turns.
 
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::driver::Driver;
+use crate::mutant;
 use crate::reclaim::Ask;
 use crate::runtime::Shared;
 use crate::sync::Arc;
+use crate::sync::clock;
+use crate::sync::thread::{self, JoinHandle};
 
 /// How often streams are asked although host functions should tell: after a fault those may never run (P11).
 const TICK: Duration = Duration::from_millis(50);
@@ -16,7 +18,7 @@ const TICK: Duration = Duration::from_millis(50);
 /// Where no thread is to be had there is none: releases wait for `poll` and for shutdown, as in manual mode.
 pub(crate) fn start<D: Driver>(shared: Arc<Shared<D>>) -> Option<JoinHandle<()>> {
     let signal = shared.reclaim.signal.clone();
-    let worker = std::thread::Builder::new().name("tenure-reclaim".to_owned()).spawn(move || work(&shared)).ok()?;
+    let worker = thread::spawn("tenure-reclaim", move || work(&shared))?;
     signal.attend(worker.thread().clone());
     // What was announced before the worker had a name.
     worker.thread().unpark();
@@ -25,31 +27,37 @@ pub(crate) fn start<D: Driver>(shared: Arc<Shared<D>>) -> Option<JoinHandle<()>>
 
 fn work<D: Driver>(shared: &Shared<D>) {
     let mut deadline = None;
-    let mut asked = Instant::now();
+    let mut asked = clock::now();
     loop {
         // Cleared before the look: what is announced during the turn leads to another.
-        let signalled = shared.reclaim.signal.take();
-        let ask = if asked.elapsed() >= TICK { Ask::Both } else { Ask::Arm };
+        let mut signalled = !mutant!("r2_cleared_after_the_look") && shared.reclaim.signal.take();
+        let ask = if clock::now() - asked >= TICK { Ask::Both } else { Ask::Arm };
         if ask == Ask::Both {
-            asked = Instant::now();
+            asked = clock::now();
         }
+        // Before the turn: what handles retired before the last was dropped is then in this turn, and not leaked after it.
+        let closed = shared.is_closed() && !mutant!("r5_closed_read_late");
         let left = shared.reclaim.turn(&shared.context, &shared.pins, ask);
+        if mutant!("r2_cleared_after_the_look") {
+            shared.reclaim.signal.take();
+            signalled = false;
+        }
         if shared.is_stopped() {
             return;
         }
-        if shared.is_closed() {
-            let end = *deadline.get_or_insert_with(|| Instant::now() + shared.config.drain);
-            if left.total() == 0 && shared.streams_are_gone() || Instant::now() >= end {
+        if closed || mutant!("r5_closed_read_late") && shared.is_closed() {
+            let end = *deadline.get_or_insert_with(|| clock::now() + shared.config.drain);
+            if left.total() == 0 && shared.streams_are_gone() || clock::now() >= end {
                 return shared.tear_down();
             }
         }
         if !signalled {
             // What a capture holds up needs no tick: its end signals.
             match left.waiting {
-                0 if deadline.is_none() => std::thread::park(),
+                0 if deadline.is_none() => thread::park(),
                 // Only streams are waited for, and the program is ending.
-                0 => std::thread::park_timeout(TICK / 50),
-                _ => std::thread::park_timeout(TICK),
+                0 => thread::park_timeout(TICK / 50),
+                _ => thread::park_timeout(TICK),
             }
         }
     }

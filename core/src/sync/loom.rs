@@ -171,6 +171,7 @@ pub mod atomic {
 /// `try_lock`, and with nothing else.
 #[derive(Debug)]
 pub struct Mutex<T> {
+    place: usize,
     tries: ::loom::sync::atomic::AtomicUsize,
     inner: ::loom::sync::Mutex<T>,
 }
@@ -200,7 +201,15 @@ impl<T: Default> Default for Mutex<T> {
 impl<T> Mutex<T> {
     /// A new, free mutex.
     pub fn new(value: T) -> Self {
-        Self { tries: ::loom::sync::atomic::AtomicUsize::new(0), inner: ::loom::sync::Mutex::new(value) }
+        static LOCKS: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+        let place = LOCKS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Self { place, tries: ::loom::sync::atomic::AtomicUsize::new(0), inner: ::loom::sync::Mutex::new(value) }
+    }
+
+    /// Its place among all locks: how many were made before it. An address would differ from execution to execution, and no
+    /// schedule could be replayed.
+    pub fn place(&self) -> usize {
+        self.place
     }
 
     /// Takes the lock, waiting for whoever holds it.
@@ -324,9 +333,130 @@ impl<T> ArcCell<T> {
     }
 }
 
+/// As the native one, but [`take_back`] ends it: a checker asks at the end of an execution for what was not dropped.
+pub fn leak<T: 'static>(value: T) {
+    LEAKED.with(|leaked| leaked.borrow_mut().push(Box::new(value)));
+}
+
+/// Drops what was leaked since the last call, which the end of an execution makes.
+pub fn take_back() {
+    loop {
+        let leaked = LEAKED.with(|leaked| std::mem::take(&mut *leaked.borrow_mut()));
+        if leaked.is_empty() {
+            return;
+        }
+        // May leak in its turn.
+        drop(leaked);
+    }
+}
+
+std::thread_local! {
+    // std's on purpose: one thread of the system runs all of the checker's, and this belongs to the execution as a whole.
+    static LEAKED: std::cell::RefCell<Vec<Box<dyn std::any::Any>>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
+/// Time stands still in models: a deadline of zero has passed, any other never comes, and no tick is due.
+pub mod clock {
+    pub use std::time::Instant;
+
+    /// The moment at which everything happens.
+    pub fn now() -> Instant {
+        static MOMENT: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+        *MOMENT.get_or_init(Instant::now)
+    }
+}
+
 /// Threads, as far as the core needs them.
+///
+/// Loom's own `unpark` also wakes a thread that waits for a lock, which then fails, and its token is lost to any other wait. So
+/// parking is made of a lock and a condition here. What happened before an `unpark` comes before the end of the `park`, as in std.
 pub mod thread {
-    pub use ::loom::thread::{Thread, current, park};
+    use super::{Arc, Condvar, Mutex};
+    use std::cell::RefCell;
+
+    /// A handle of a thread.
+    #[derive(Clone, Debug)]
+    pub struct Thread(Arc<Parker>);
+
+    #[derive(Debug)]
+    struct Parker {
+        token: Mutex<bool>,
+        changed: Condvar,
+    }
+
+    ::loom::thread_local! {
+        static CURRENT: RefCell<Option<Thread>> = RefCell::new(None);
+    }
+
+    impl Thread {
+        fn new() -> Self {
+            Self(Arc::new(Parker { token: Mutex::new(false), changed: Condvar::new() }))
+        }
+
+        /// Makes the thread's token available, and wakes it.
+        pub fn unpark(&self) {
+            *self.0.token.lock() = true;
+            self.0.changed.notify_one();
+        }
+    }
+
+    /// The running thread.
+    pub fn current() -> Thread {
+        CURRENT.with(|current| current.borrow_mut().get_or_insert_with(Thread::new).clone())
+    }
+
+    /// Waits for the token, and takes it.
+    pub fn park() {
+        let Thread(parker) = current();
+        let mut token = parker.token.lock();
+        while !*token {
+            parker.changed.wait(&mut token);
+        }
+        *token = false;
+    }
+
+    /// As [`park`]: no time passes here.
+    pub fn park_timeout(_time: std::time::Duration) {
+        park();
+    }
+
+    /// A thread that can be waited for.
+    #[derive(Debug)]
+    pub struct JoinHandle<T> {
+        thread: Thread,
+        handle: ::loom::thread::JoinHandle<T>,
+    }
+
+    impl<T> JoinHandle<T> {
+        /// Its handle.
+        pub fn thread(&self) -> &Thread {
+            &self.thread
+        }
+
+        /// Always: no time passes while [`join`](Self::join) waits.
+        pub fn is_finished(&self) -> bool {
+            true
+        }
+
+        /// Waits for its end.
+        ///
+        /// # Errors
+        /// What it panicked with.
+        pub fn join(self) -> std::thread::Result<T> {
+            self.handle.join()
+        }
+    }
+
+    /// Starts a thread.
+    pub fn spawn(_name: &str, body: impl FnOnce() + Send + 'static) -> Option<JoinHandle<()>> {
+        let thread = Thread::new();
+        let named = thread.clone();
+        let handle = ::loom::thread::spawn(move || {
+            CURRENT.with(|current| *current.borrow_mut() = Some(named));
+            body();
+        });
+        Some(JoinHandle { thread, handle })
+    }
 
     /// Lets others go on for a moment, where there is nothing to wait for but time.
     pub fn pause() {

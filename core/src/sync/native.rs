@@ -42,6 +42,11 @@ impl<T> Mutex<T> {
         }
     }
 
+    /// Its place among all locks, by which several are taken in one order: its address.
+    pub fn place(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
     /// Takes the lock if it is free.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         count_lock();
@@ -94,18 +99,18 @@ impl Condvar {
 
     /// Lets go of the lock, waits for a notification, takes the lock again.
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        if coop::thread_id().is_none() {
+            // Without letting go first: a notification between the caller's look and the wait would be lost.
+            return self.0.wait(guard);
+        }
         let mutex = parking_lot::MutexGuard::mutex(guard);
-        let yielded = parking_lot::MutexGuard::unlocked(guard, || {
-            let yielded = coop::yield_blocked();
+        parking_lot::MutexGuard::unlocked(guard, || {
+            coop::yield_blocked();
             // The lock is taken again without asking the scheduler: not while another of its threads holds it.
-            while yielded && mutex.is_locked() {
+            while mutex.is_locked() {
                 coop::yield_blocked();
             }
-            yielded
         });
-        if !yielded {
-            self.0.wait(guard);
-        }
     }
 
     /// Wakes one waiter.
@@ -145,7 +150,12 @@ impl<T> ArcCell<T> {
 
 /// Threads, as far as the core needs them.
 pub mod thread {
-    pub use std::thread::{Thread, current, park};
+    pub use std::thread::{JoinHandle, Thread, current, park, park_timeout};
+
+    /// Starts a thread; `None` where there is none to be had.
+    pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Option<JoinHandle<()>> {
+        std::thread::Builder::new().name(name.to_owned()).spawn(body).ok()
+    }
 
     /// Lets others go on for a moment, where there is nothing to wait for but time.
     pub fn pause() {
@@ -153,6 +163,21 @@ pub mod thread {
             std::thread::sleep(std::time::Duration::from_micros(50));
         }
     }
+}
+
+/// Time, as far as the core reads it.
+pub mod clock {
+    pub use std::time::Instant;
+
+    /// This moment.
+    pub fn now() -> Instant {
+        Instant::now()
+    }
+}
+
+/// Keeps a value for ever: what the device may still use, and nobody will ever know that it has done with.
+pub fn leak<T: 'static>(value: T) {
+    std::mem::forget(value);
 }
 
 /// The hook for a scheduler that runs threads one at a time.
@@ -198,5 +223,45 @@ pub mod coop {
 
     fn scheduler() -> Option<Rc<dyn Scheduler>> {
         SCHEDULER.try_with(|current| current.borrow().clone()).ok().flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Arc, Condvar, Mutex};
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    const TURNS: u64 = 200_000;
+
+    /// Takes every other turn, each after the other's.
+    fn alternate(turns: &(Mutex<u64>, Condvar), mine: u64) {
+        let mut turn = turns.0.lock();
+        while *turn < TURNS {
+            if *turn % 2 == mine {
+                *turn += 1;
+                turns.1.notify_all();
+            } else {
+                turns.1.wait(&mut turn);
+            }
+        }
+        turns.1.notify_all();
+    }
+
+    #[test]
+    fn no_notification_is_lost_between_the_look_and_the_wait() {
+        let turns = Arc::new((Mutex::new(0), Condvar::new()));
+        let (done, ended) = channel();
+        for mine in 0..2 {
+            let (turns, done) = (turns.clone(), done.clone());
+            std::thread::spawn(move || {
+                alternate(&turns, mine);
+                done.send(()).expect("the test waits for both");
+            });
+        }
+        for _ in 0..2 {
+            let both = ended.recv_timeout(Duration::from_secs(120));
+            assert!(both.is_ok(), "a thread waits for a turn that it was told of: {} of {TURNS}", turns.0.lock());
+        }
     }
 }

@@ -13,8 +13,14 @@ pub mod atomic {
 }
 
 /// A mutex without poisoning.
-#[derive(Debug, Default)]
-pub struct Mutex<T>(::shuttle::sync::Mutex<T>);
+#[derive(Debug)]
+pub struct Mutex<T>(::shuttle::sync::Mutex<T>, usize);
+
+impl<T: Default> Default for Mutex<T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
 
 /// Proof that a [`Mutex`] is held. The option is empty only inside [`Condvar::wait`].
 #[derive(Debug)]
@@ -22,8 +28,14 @@ pub struct MutexGuard<'a, T>(Option<::shuttle::sync::MutexGuard<'a, T>>);
 
 impl<T> Mutex<T> {
     /// A new, free mutex.
-    pub const fn new(value: T) -> Self {
-        Self(::shuttle::sync::Mutex::new(value))
+    pub fn new(value: T) -> Self {
+        static LOCKS: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+        Self(::shuttle::sync::Mutex::new(value), LOCKS.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
+    }
+
+    /// Its place among all locks: how many were made before it, so that a schedule can be replayed.
+    pub fn place(&self) -> usize {
+        self.1
     }
 
     /// Takes the lock, waiting for whoever holds it.
@@ -99,7 +111,7 @@ pub struct ArcCell<T>(Mutex<std::sync::Arc<T>>);
 
 impl<T> ArcCell<T> {
     /// A cell that holds `value`.
-    pub const fn new(value: std::sync::Arc<T>) -> Self {
+    pub fn new(value: std::sync::Arc<T>) -> Self {
         Self(Mutex::new(value))
     }
 
@@ -115,9 +127,71 @@ impl<T> ArcCell<T> {
     }
 }
 
+/// As the native one, but [`take_back`] ends it: a checker asks at the end of an execution for what was not dropped.
+pub fn leak<T: 'static>(value: T) {
+    LEAKED.with(|leaked| leaked.borrow_mut().push(Box::new(value)));
+}
+
+/// Drops what was leaked since the last call, which the end of an execution makes.
+pub fn take_back() {
+    loop {
+        let leaked = LEAKED.with(|leaked| std::mem::take(&mut *leaked.borrow_mut()));
+        if leaked.is_empty() {
+            return;
+        }
+        // May leak in its turn.
+        drop(leaked);
+    }
+}
+
+std::thread_local! {
+    // std's on purpose: one thread of the system runs all of the checker's, and this belongs to the execution as a whole.
+    static LEAKED: std::cell::RefCell<Vec<Box<dyn std::any::Any>>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
+/// Time stands still in models: a deadline of zero has passed, any other never comes, and no tick is due.
+pub mod clock {
+    pub use std::time::Instant;
+
+    /// The moment at which everything happens.
+    pub fn now() -> Instant {
+        static MOMENT: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+        *MOMENT.get_or_init(Instant::now)
+    }
+}
+
 /// Threads, as far as the core needs them.
 pub mod thread {
-    pub use ::shuttle::thread::{Thread, current, park};
+    pub use ::shuttle::thread::{Thread, current, park, park_timeout};
+
+    /// A thread that can be waited for.
+    #[derive(Debug)]
+    pub struct JoinHandle<T>(::shuttle::thread::JoinHandle<T>);
+
+    impl<T> JoinHandle<T> {
+        /// Its handle.
+        pub fn thread(&self) -> &Thread {
+            self.0.thread()
+        }
+
+        /// Always: no time passes while [`join`](Self::join) waits.
+        pub fn is_finished(&self) -> bool {
+            true
+        }
+
+        /// Waits for its end.
+        ///
+        /// # Errors
+        /// What it panicked with.
+        pub fn join(self) -> std::thread::Result<T> {
+            self.0.join()
+        }
+    }
+
+    /// Starts a thread.
+    pub fn spawn(_name: &str, body: impl FnOnce() + Send + 'static) -> Option<JoinHandle<()>> {
+        Some(JoinHandle(::shuttle::thread::spawn(body)))
+    }
 
     /// Lets others go on for a moment, where there is nothing to wait for but time.
     pub fn pause() {
