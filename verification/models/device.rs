@@ -27,9 +27,15 @@ use super::tenure::driver::{
     Argument, Call, Capabilities, CaptureMode, CaptureStatus, DeviceAddress, Driver, DriverError, ErrorKind,
     GraphDescription, HostAccess, HostFunction, HostPointer, Image, LaunchConfig, Location, Priority, Progress, Timing,
 };
+use super::tenure::sync::Condvar;
 use super::tenure::sync::atomic::{AtomicU64, Ordering};
 use super::tenure::sync::{Arc, Mutex};
 use crate::schedule;
+
+mod recording;
+
+use self::recording::Recording;
+pub use self::recording::{Executable, Graph};
 
 /// How far a set of streams has come: operations of stream `index` below `self.0[index]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,12 +64,18 @@ struct StreamState {
     now: Clock,
     /// The place of its last operation among those of all streams.
     last: u64,
+    /// The capture that it belongs to.
+    session: Option<usize>,
+    /// It was in a capture that failed: it may only be destroyed (S7).
+    spoiled: bool,
 }
 
 #[derive(Debug, Default)]
 struct EventState {
     alive: bool,
     position: Option<Clock>,
+    /// The capture in which it was recorded last.
+    session: Option<usize>,
 }
 
 #[derive(Clone, Debug)]
@@ -80,8 +92,7 @@ struct Registration {
 }
 
 struct State {
-    /// Captures that are open in the driver.
-    captures: usize,
+    recording: Recording,
     streams: Vec<StreamState>,
     events: Vec<EventState>,
     blocks: BTreeMap<u64, Block>,
@@ -101,6 +112,15 @@ struct State {
     forbidden: HashMap<ThreadKey, (&'static str, &'static [Call])>,
     failures: HashMap<Call, (ErrorKind, u64)>,
     counts: HashMap<Call, u64>,
+    /// After a sticky error every call fails, and these threads know why.
+    lost: bool,
+    know_of_loss: HashSet<ThreadKey>,
+    /// All calls are over.
+    closed: Option<&'static str>,
+    /// Calls of this name return only when the model says so.
+    blocked: Option<Call>,
+    /// Somebody waits for calls of this name.
+    awaited: Option<Call>,
 }
 
 /// What the device's handles share.
@@ -111,7 +131,16 @@ struct Shared {
     /// Register and unregister must be ordered among themselves (P6).
     pinning: Witness,
     state: StdMutex<State>,
+    /// What threads of the model tell each other; touched only where a model asks for it.
+    flags: Mutex<Flags>,
+    flags_changed: Condvar,
     capabilities: Capabilities,
+}
+
+#[derive(Debug, Default)]
+struct Flags {
+    unblocked: bool,
+    awaited: u64,
 }
 
 /// A handle of the device; the core owns one, the model another.
@@ -214,7 +243,7 @@ impl Device {
             pinning: Witness::new(),
             capabilities,
             state: StdMutex::new(State {
-                captures: 0,
+                recording: Recording::default(),
                 streams: Vec::new(),
                 events: Vec::new(),
                 blocks: BTreeMap::new(),
@@ -232,7 +261,14 @@ impl Device {
                 forbidden: HashMap::new(),
                 failures: HashMap::new(),
                 counts: HashMap::new(),
+                lost: false,
+                know_of_loss: HashSet::new(),
+                closed: None,
+                blocked: None,
+                awaited: None,
             }),
+            flags: Mutex::new(Flags::default()),
+            flags_changed: Condvar::new(),
         }))
     }
 
@@ -240,6 +276,11 @@ impl Device {
     pub fn made_stream(&self) -> Stream {
         let mut state = self.state();
         Stream { index: state.add_stream(), length: AtomicU64::new(0) }
+    }
+
+    /// As [`memory`](Self::memory), of the kind that is freed in a stream's order.
+    pub fn ordered_memory(&self, bytes: u64) -> DeviceAddress {
+        DeviceAddress(self.state().allocate(bytes, true))
     }
 
     /// Device memory that was there before the model began, and outlives it.
@@ -279,6 +320,69 @@ impl Device {
     /// Queries may say that the stream is idle again.
     pub fn let_go(&self, stream: &Stream) {
         self.state().streams[stream.index].held = false;
+    }
+
+    /// Calls of this name return only after [`unblock`](Self::unblock).
+    pub fn block(&self, call: Call) {
+        self.state().blocked = Some(call);
+    }
+
+    /// Lets the blocked calls return.
+    pub fn unblock(&self) {
+        self.0.flags.lock().unblocked = true;
+        self.0.flags_changed.notify_all();
+    }
+
+    /// From now on [`wait_for`](Self::wait_for) can wait for a call of this name.
+    pub fn await_call(&self, call: Call) {
+        self.state().awaited = Some(call);
+    }
+
+    /// Waits until that call was made so many times.
+    pub fn wait_for(&self, times: u64) {
+        let mut flags = self.0.flags.lock();
+        while flags.awaited < times {
+            self.0.flags_changed.wait(&mut flags);
+        }
+    }
+
+    fn tell_waiters(&self, call: Call) {
+        if self.state().awaited == Some(call) {
+            self.0.flags.lock().awaited += 1;
+            self.0.flags_changed.notify_all();
+        }
+    }
+
+    /// Host memory of the model ends: it must be registered no more, and unused (P4).
+    pub fn host_memory_ends(&self, base: usize, bytes: usize) {
+        let state = self.state();
+        let range = base as u64..(base + bytes) as u64;
+        let mut ours = state.registered.iter().filter(|(_, registration)| !registration.foreign);
+        if ours.any(|(base, registration)| overlaps(&(*base..*base + registration.bytes), &range)) {
+            breach("P4: memory ended while it was registered");
+        }
+        let range = HOST + range.start..HOST + range.end;
+        state.check_complete(&range, "P4: memory ended while work that uses it may still run");
+    }
+
+    /// Memory that work uses goes: all of that work must be known to have completed.
+    pub fn unused(&self, address: DeviceAddress, bytes: u64, sentence: &'static str) {
+        self.state().check_complete(&(address.0..address.0 + bytes), sentence);
+    }
+
+    /// From now on no call is allowed.
+    pub fn close(&self, sentence: &'static str) {
+        self.state().closed = Some(sentence);
+    }
+
+    /// How many streams of the core exist.
+    pub fn streams_alive(&self) -> usize {
+        self.state().streams.iter().filter(|stream| stream.alive).count()
+    }
+
+    /// No work completes any more: queries of every stream say busy.
+    pub fn hold_all(&self) {
+        self.state().streams.iter_mut().for_each(|stream| stream.held = true);
     }
 
     /// The stream was handed to the calling thread: it must be idle (S2), and from now on nobody else may put anything
@@ -376,6 +480,7 @@ impl Device {
         if state.registered.values().any(|registration| !registration.foreign) {
             breach("P5: a registration was never undone");
         }
+        state.check_recording_ended();
     }
 
     fn host_touches(&self, range: Range<u64>, writes: bool) {
@@ -422,14 +527,26 @@ impl Device {
         {
             breach(format_args!("{sentence}: {call}"));
         }
-        let guarded = matches!(call, Call::StreamQuery | Call::StreamSynchronize | Call::Free | Call::HostUnregister);
-        if guarded && state.captures > 0 && !self.0.capabilities.relaxed_protects {
-            breach(format_args!("C1: {call} broke a capture"));
+        if let Some(sentence) = state.closed {
+            breach(format_args!("{sentence}: {call}"));
+        }
+        state.check_guarded(call, self.0.capabilities.relaxed_protects);
+        if state.blocked == Some(call) {
+            drop(state);
+            self.blocks();
+            state = self.state();
+        }
+        if state.lost {
+            return Err(state.refuse(thread, call));
         }
         match state.failures.get_mut(&call) {
             Some((kind, 0)) => {
                 let kind = *kind;
                 state.failures.remove(&call);
+                if kind.is_sticky() {
+                    state.lost = true;
+                    return Err(state.refuse(thread, call));
+                }
                 Err(Failure(kind))
             }
             Some((_, skipped)) => {
@@ -440,17 +557,32 @@ impl Device {
         }
     }
 
+    fn blocks(&self) {
+        let mut flags = self.0.flags.lock();
+        while !flags.unblocked {
+            self.0.flags_changed.wait(&mut flags);
+        }
+    }
+
     fn enter_stream(&self, call: Call, stream: &Stream) -> Result<StdGuard<'_, State>, Failure> {
         let state = self.enter(call, Some(("stream", stream.index as u64)))?;
         if !state.streams[stream.index].alive {
             breach(format_args!("S6: {call} on a stream that was destroyed"));
         }
+        if state.streams[stream.index].spoiled && call != Call::StreamDestroy {
+            breach(format_args!("S7: {call} on a stream of a failed capture"));
+        }
+        state.check_executes(call, stream.index);
         Ok(state)
     }
 
     /// Puts an operation on a stream, after checking it against all earlier uses.
     fn enqueue(&self, call: Call, stream: &Stream, uses: &[(Range<u64>, bool)]) -> Result<(), Failure> {
         let mut state = self.enter_stream(call, stream)?;
+        if let Some(session) = state.streams[stream.index].session {
+            state.record(session, stream.index, uses);
+            return Ok(());
+        }
         let position = state.append(call, stream.index);
         for (range, writes) in uses {
             state.check_alive(range);
@@ -503,8 +635,40 @@ impl Device {
 impl State {
     fn add_stream(&mut self) -> usize {
         let (operations, now) = (Vec::new(), Clock::default());
-        self.streams.push(StreamState { alive: true, holder: None, held: false, operations, now, last: 0 });
+        let fresh = StreamState {
+            alive: true,
+            holder: None,
+            held: false,
+            operations,
+            now,
+            last: 0,
+            session: None,
+            spoiled: false,
+        };
+        self.streams.push(fresh);
         self.streams.len() - 1
+    }
+
+    /// The error of every call after a loss. Who knows of it releases nothing, and does not ask.
+    fn refuse(&mut self, thread: ThreadKey, call: Call) -> Failure {
+        let releases = matches!(
+            call,
+            Call::Free
+                | Call::FreeAsync
+                | Call::HostUnregister
+                | Call::HostFree
+                | Call::EventDestroy
+                | Call::StreamDestroy
+                | Call::GraphDestroy
+                | Call::ExecutableDestroy
+                | Call::StreamQuery
+                | Call::StreamSynchronize
+        );
+        if releases && self.know_of_loss.contains(&thread) {
+            breach(format_args!("R6: a thread that knew that the device is lost called {call}"));
+        }
+        self.know_of_loss.insert(thread);
+        Failure(ErrorKind::DeviceLost)
     }
 
     fn append(&mut self, call: Call, stream: usize) -> u64 {
@@ -521,6 +685,10 @@ impl State {
     }
 
     fn check_alive(&self, range: &Range<u64>) {
+        if (HOST >> 1..HOST).contains(&range.start) {
+            // An executable.
+            return;
+        }
         if range.start >= HOST {
             let range = range.start - HOST..range.end - HOST;
             let covered = self
@@ -602,6 +770,7 @@ impl State {
             breach("O6: memory was freed by a call of the other kind than the one that allocated it");
         }
         self.freed.insert(address);
+        self.check_not_of_a_graph(&(address..address + block.bytes));
         address..address + block.bytes
     }
 }
@@ -646,6 +815,8 @@ impl Driver for Device {
             breach("S6: a stream was destroyed with work on it that may still run");
         }
         state.streams[stream.index].alive = false;
+        drop(state);
+        self.tell_waiters(Call::StreamDestroy);
         Ok(())
     }
 
@@ -669,6 +840,12 @@ impl Driver for Device {
     fn stream_wait_event(&self, stream: &Stream, event: &Event) -> Result<(), Failure> {
         let mut state = self.enter_stream(Call::StreamWaitEvent, stream)?;
         state.check_event(event, Call::StreamWaitEvent);
+        let session = state.events[event.0].session;
+        let mark = state.events[event.0].position.clone().map(|position| (session, position));
+        state.record_wait(stream.index, mark);
+        if state.streams[stream.index].session.is_some() {
+            return Ok(());
+        }
         if let Some(before) = state.events[event.0].position.clone() {
             state.streams[stream.index].now.join(&before);
         }
@@ -680,7 +857,7 @@ impl Driver for Device {
 
     fn event_create(&self, _timing: Timing) -> Result<Event, Failure> {
         let mut state = self.enter(Call::EventCreate, None)?;
-        state.events.push(EventState { alive: true, position: None });
+        state.events.push(EventState { alive: true, position: None, session: None });
         Ok(Event(state.events.len() - 1))
     }
 
@@ -694,6 +871,13 @@ impl Driver for Device {
     fn event_record(&self, event: &Event, stream: &Stream) -> Result<(), Failure> {
         let mut state = self.enter_stream(Call::EventRecord, stream)?;
         state.check_event(event, Call::EventRecord);
+        if let Some(session) = state.streams[stream.index].session {
+            let end = state.recorded_end(session, stream.index);
+            state.events[event.0].position = Some(end);
+            state.events[event.0].session = Some(session);
+            return Ok(());
+        }
+        state.events[event.0].session = None;
         let position = state.append(Call::EventRecord, stream.index);
         let now = state.streams[stream.index].now.clone();
         state.events[event.0].position = Some(now);
@@ -705,6 +889,9 @@ impl Driver for Device {
     fn event_query(&self, event: &Event) -> Result<Progress, Failure> {
         let state = self.enter(Call::EventQuery, Some(("event", event.0 as u64)))?;
         state.check_event(event, Call::EventQuery);
+        if state.events[event.0].session.is_some() {
+            breach("C1: an event was asked for that a capture recorded");
+        }
         let position = state.events[event.0].position.clone().unwrap_or_default();
         if state.is_held(&position) {
             return Ok(Progress::Pending);
@@ -719,6 +906,9 @@ impl Driver for Device {
     fn event_synchronize(&self, event: &Event) -> Result<(), Failure> {
         let state = self.enter(Call::EventSynchronize, Some(("event", event.0 as u64)))?;
         state.check_event(event, Call::EventSynchronize);
+        if state.events[event.0].session.is_some() {
+            breach("C1: an event was asked for that a capture recorded");
+        }
         let position = state.events[event.0].position.clone().unwrap_or_default();
         if state.is_held(&position) {
             breach("R6: a call waits for work that this model never lets complete");
@@ -755,6 +945,8 @@ impl Driver for Device {
         state.check_complete(&range, "O6: memory was freed while work that uses it may still run");
         state.uses.retain(|used| !overlaps(&used.range, &range));
         state.reusable.push((address.0, range.end - range.start));
+        drop(state);
+        self.tell_waiters(Call::Free);
         Ok(())
     }
 
@@ -884,40 +1076,34 @@ impl Driver for Device {
         self.enqueue(Call::Launch, stream, &uses)
     }
 
-    fn capture_begin(&self, stream: &Stream, _mode: CaptureMode) -> Result<(), Failure> {
-        self.enter_stream(Call::CaptureBegin, stream)?.captures += 1;
-        self.0.touch.touch();
-        Ok(())
+    fn capture_begin(&self, stream: &Stream, mode: CaptureMode) -> Result<(), Failure> {
+        self.begin_capture(stream, mode)
     }
 
     fn capture_end(&self, stream: &Stream) -> Result<Graph, Failure> {
-        self.enter_stream(Call::CaptureEnd, stream)?.captures -= 1;
-        Ok(Graph)
+        self.end_capture(stream)
     }
 
     fn capture_status(&self, stream: &Stream) -> Result<CaptureStatus, Failure> {
-        drop(self.enter_stream(Call::CaptureStatus, stream)?);
-        Ok(CaptureStatus::None)
+        let state = self.enter_stream(Call::CaptureStatus, stream)?;
+        let captures = state.streams[stream.index].session.is_some();
+        Ok(if captures { CaptureStatus::Active } else { CaptureStatus::None })
     }
 
     fn exchange_capture_mode(&self, mode: CaptureMode) -> Result<CaptureMode, Failure> {
-        // No scheduling point: the mode belongs to the calling thread alone.
-        Ok(mode)
+        Ok(self.exchange_mode(mode))
     }
 
-    fn graph_instantiate(&self, _graph: &Graph) -> Result<Executable, Failure> {
-        drop(self.enter(Call::GraphInstantiate, None)?);
-        Err(Failure(ErrorKind::NotSupported))
+    fn graph_instantiate(&self, graph: &Graph) -> Result<Executable, Failure> {
+        self.instantiate(graph)
     }
 
-    fn graph_update(&self, _executable: &Executable, _graph: &Graph) -> Result<(), Failure> {
-        drop(self.enter(Call::GraphUpdate, None)?);
-        Err(Failure(ErrorKind::NotSupported))
+    fn graph_update(&self, executable: &Executable, graph: &Graph) -> Result<(), Failure> {
+        self.update(executable, graph)
     }
 
-    unsafe fn graph_launch(&self, _executable: &Executable, stream: &Stream) -> Result<(), Failure> {
-        drop(self.enter_stream(Call::GraphLaunch, stream)?);
-        Err(Failure(ErrorKind::NotSupported))
+    unsafe fn graph_launch(&self, executable: &Executable, stream: &Stream) -> Result<(), Failure> {
+        self.launch_graph(executable, stream)
     }
 
     fn graph_describe(&self, _graph: &Graph) -> Result<GraphDescription, Failure> {
@@ -930,22 +1116,13 @@ impl Driver for Device {
         Ok(())
     }
 
-    fn executable_destroy(&self, _executable: Executable) -> Result<(), Failure> {
-        drop(self.enter(Call::ExecutableDestroy, None)?);
-        Ok(())
+    fn executable_destroy(&self, executable: Executable) -> Result<(), Failure> {
+        self.destroy_executable(&executable)
     }
 }
 
 const PINS_OVERLAP: &str = "P6: register and unregister calls are not ordered one after the other";
 const CALL_BESIDE_UNREGISTER: &str = "P6: a driver call about a range is not ordered with its unregister";
-
-/// A recorded graph.
-#[derive(Debug)]
-pub struct Graph;
-
-/// A graph made ready.
-#[derive(Debug)]
-pub struct Executable;
 
 impl Device {
     fn register(&self, base: HostPointer, bytes: usize) -> Result<(), Failure> {
@@ -975,6 +1152,7 @@ impl Device {
             Some(Registration { foreign: true, .. }) => breach("P10: a registration of others was undone"),
             Some(Registration { bytes, .. }) => {
                 let range = place(base)..place(base) + bytes;
+                state.check_not_of_a_graph(&range);
                 state.check_complete(&range, "P3: a range was unregistered while work that uses it may still run");
                 state.uses.retain(|used| !overlaps(&used.range, &range));
             }

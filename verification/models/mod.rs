@@ -11,16 +11,25 @@ use crate::model::{Litmus, Model, Reached, Search};
 
 pub mod capture;
 pub mod device;
+pub mod graph;
 pub mod litmus;
 pub mod ownership;
 pub mod reclaim;
 pub mod registration;
+pub mod shutdown;
 pub mod stream;
 
 /// All models.
 pub fn all() -> Vec<&'static Model> {
-    [litmus::MODELS, ownership::MODELS, stream::MODELS, registration::MODELS, reclaim::MODELS, capture::MODELS]
-        .into_iter()
-        .flatten()
-        .collect()
+    let files = [
+        litmus::MODELS,
+        ownership::MODELS,
+        stream::MODELS,
+        registration::MODELS,
+        reclaim::MODELS,
+        capture::MODELS,
+        graph::MODELS,
+        shutdown::MODELS,
+    ];
+    files.into_iter().flatten().collect()
 }

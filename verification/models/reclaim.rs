@@ -2,10 +2,11 @@
 
 use super::checker::spawn;
 use super::device::Device;
-use super::ownership::{BYTES, World};
+use super::ownership::{BYTES, Buffer, World};
 use super::tenure::context::Context;
 use super::tenure::driver::{Call, Capabilities};
-use super::tenure::ownership::{Access::Write, Point, Points};
+use super::tenure::ownership::Access::{Read, Write};
+use super::tenure::ownership::{Point, Points, Record};
 use super::tenure::reclaim::{Ask, Reclaim, Resource, Retired};
 use super::tenure::registration::Pins;
 use super::tenure::sync::{Arc, thread};
@@ -49,6 +50,18 @@ pub const MODELS: &[Model] = &[
         reaches: &["a host function was left unheard"],
         body: tick,
     },
+    Model {
+        name: "o9_free_waits_for_two_readers",
+        claim: "Memory that two streams read is freed after both, in the order of the one that is not known to be done, beside a wait for the other.",
+        lines: &["O9", "O6"],
+        threads: 2,
+        operations: "1 wait for one reading stream; 1 retire and 1 turn; then 1 turn",
+        bound: Some(3),
+        search: Search::Sample(2_000),
+        leaves_out: "the worker",
+        reaches: &["it was freed in a stream's order"],
+        body: two_readers,
+    },
 ];
 
 fn signal(reached: &Reached) {
@@ -59,10 +72,9 @@ fn signal(reached: &Reached) {
     let x = world.buffer();
     let number = world.launch(&stream, &[(&x, Write)]);
     // threads
-    let worker = spawn({
+    let worker = thread::spawn("worker", {
         let (world, pins, reclaim) = (world.clone(), pins.clone(), reclaim.clone());
         move || {
-            reclaim.signal.attend(thread::current());
             // The driver's side of this model runs here once there is a function, so that only the signal is in question.
             loop {
                 let signalled = reclaim.signal.take();
@@ -76,6 +88,10 @@ fn signal(reached: &Reached) {
             }
         }
     });
+    let worker = worker.expect("there is a thread");
+    // As the runtime does: named by who starts it, before anybody can let go of anything.
+    reclaim.signal.attend(worker.thread().clone());
+    worker.thread().unpark();
     let mut points = Points::new();
     points.push(Point { stream: stream.clone(), number });
     reclaim.retire(Retired { resource: Resource::Kept(Box::new(())), points });
@@ -129,6 +145,32 @@ fn plain() -> Arc<World> {
     capabilities.stream_ordered_memory = false;
     let device = Device::new(capabilities);
     Arc::new(World { context: Context::new(device.clone()), device })
+}
+
+fn two_readers(reached: &Reached) {
+    // setup
+    let world = Arc::new(World::new());
+    let (pins, reclaim) = (Pins::<Device>::new(), Reclaim::<Device>::new());
+    let (one, other) = (world.stream(), world.stream());
+    let x = Buffer { record: Record::new(), address: world.device.ordered_memory(BYTES) };
+    let numbers = [&one, &other].map(|stream| world.launch(stream, &[(&x, Read)]));
+    let mut points = Points::new();
+    points.push(Point { stream: one.clone(), number: numbers[0] });
+    points.push(Point { stream: other, number: numbers[1] });
+    // threads
+    let waiter = spawn({
+        let world = world.clone();
+        move || one.wait(&world.context, numbers[0]).is_ok()
+    });
+    reclaim.retire(Retired { resource: Resource::Memory(x.address, BYTES), points });
+    reclaim.turn(&world.context, &pins, Ask::Arm);
+    let early = world.device.count(Call::FreeAsync) == 1;
+    // join
+    assert!(waiter.join().unwrap(), "O3: a wait failed though the driver accepts all");
+    // claim: the device, at the free
+    reached.mark_if(early, "it was freed in a stream's order");
+    reclaim.turn(&world.context, &pins, Ask::Query);
+    assert_eq!(world.device.count(Call::FreeAsync), 1, "O6: memory was freed not once");
 }
 
 fn tick(reached: &Reached) {

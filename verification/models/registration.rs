@@ -1,4 +1,4 @@
-//! Registered host memory and its release: P1 to P3, P5, P6, P9, P12.
+//! Registered host memory and its release: P1 to P6, P8 to P10, P12, R3.
 //!
 //! The device checks: no range is registered twice or unregistered while in use, and no two calls about one range are unordered.
 
@@ -14,6 +14,7 @@ use super::tenure::registration::{HostRange, Pin, Pins, Request};
 use super::tenure::stream::StreamState;
 use super::tenure::sync::Arc;
 use super::{Model, Reached, Search};
+use crate::schedule;
 
 /// Where the models' host memory is said to lie: never touched, only registered.
 const BASE: usize = 0x10_0000;
@@ -116,7 +117,55 @@ pub const MODELS: &[Model] = &[
         reaches: &["the old decision was void"],
         body: old_decision,
     },
+    Model {
+        name: "p4_memory_outlives_its_registration",
+        claim: "The owner of a range that two threads wrap, use and let go is dropped once, after the unregister and after the work.",
+        lines: &["P4", "P3", "P5"],
+        threads: 2,
+        operations: "1 wrap with an owner, 1 use, 1 give back and 1 turn each",
+        bound: Some(3),
+        search: Search::Sample(2_000),
+        leaves_out: "the memory is never touched",
+        reaches: &["the registration was shared", "it was registered twice over"],
+        body: owners,
+    },
+    Model {
+        name: "p9_failed_unregister_keeps_range_and_owner",
+        claim: "When the driver fails an unregister, range and owner stay, and a wrap beside it shares, or is told of the quarantine.",
+        lines: &["P9", "P4"],
+        threads: 2,
+        operations: "1 give back and 1 turn whose unregister fails; 1 wrap and give back",
+        bound: None,
+        search: Search::Sample(2_000),
+        leaves_out: "the memory is never touched",
+        reaches: &["the wrap revived it", "the wrap was refused"],
+        body: failed_unregister,
+    },
+    Model {
+        name: "r3_drop_beside_blocked_unregister",
+        claim: "Drops end while an unregister on another thread waits for the device, under all locks that are held meanwhile.",
+        lines: &["R3", "R1", "P7"],
+        threads: 2,
+        operations: "1 turn whose unregister returns only after the drops; 1 give back and 2 drops",
+        bound: None,
+        search: Search::Sample(2_000),
+        leaves_out: "the memory is never touched",
+        reaches: &["the unregister was under way"],
+        body: blocked_unregister,
+    },
 ];
+
+/// What keeps the models' host memory.
+struct Alive(Device, usize);
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        if schedule::is_over() {
+            return;
+        }
+        self.0.host_memory_ends(BASE, self.1);
+    }
+}
 
 /// A world with pins and their reclaim.
 #[derive(Debug)]
@@ -147,6 +196,23 @@ impl Place {
             let resource = Resource::Pin(pin.clone(), epoch);
             self.reclaim.retire(Retired { resource, points: Points::new() });
         }
+    }
+
+    /// As [`wrap`](Self::wrap), with memory that has an owner. One that the registration does not need is nobody's.
+    fn wrap_owned(&self, bytes: usize) -> Option<Arc<Pin<Device>>> {
+        let base = HostPointer(NonNull::new(std::ptr::without_provenance_mut(BASE)).expect("the address is not zero"));
+        let request = Request { range: HostRange { base, bytes }, access: HostAccess::ReadWrite, scope: None };
+        let owner = Alive(self.world.device.clone(), bytes);
+        let (pin, unneeded) = match self.pins.pin(&self.world.context, request, Some(Box::new(owner))) {
+            Ok((pin, unneeded)) => (Some(pin), unneeded),
+            Err((_, unneeded)) => (None, unneeded),
+        };
+        if let Some(mut unneeded) = unneeded
+            && let Some(Alive(_, bytes)) = unneeded.downcast_mut::<Alive>()
+        {
+            *bytes = 0;
+        }
+        pin
     }
 
     fn write(&self, stream: &Arc<StreamState<Device>>, pin: &Pin<Device>) {
@@ -369,4 +435,82 @@ fn old_decision(reached: &Reached) {
     reached.mark_if(void, "the old decision was void");
     place.ends();
     assert_eq!(place.world.device.registrations(), 0, "P5: a count was not given back");
+}
+
+fn owners(reached: &Reached) {
+    // setup
+    let place = Place::new();
+    let streams = [place.world.stream(), place.world.stream()];
+    // threads
+    let work = |place: &Place, stream: &Arc<StreamState<Device>>| {
+        let pin = place.wrap_owned(64).expect("P8: the same range is shared");
+        place.write(stream, &pin);
+        place.let_go(&pin);
+        place.turn();
+    };
+    let [one, other] = streams;
+    let second = spawn({
+        let place = place.clone();
+        move || work(&place, &other)
+    });
+    work(&place, &one);
+    // join
+    second.join().unwrap();
+    // claim: the drop of each owner
+    let registered = place.world.device.count(Call::HostRegister);
+    reached.mark_if(registered == 1, "the registration was shared");
+    reached.mark_if(registered == 2, "it was registered twice over");
+    place.ends();
+    assert_eq!(place.pins.census(), (0, 0, 0), "P5: a count was not given back");
+}
+
+fn failed_unregister(reached: &Reached) {
+    // setup: the range is in use
+    let place = Place::new();
+    let pin = place.wrap_owned(64).expect("nothing is registered yet");
+    place.world.device.fail(Call::HostUnregister, ErrorKind::Unknown, 0);
+    // threads
+    let other = spawn({
+        let place = place.clone();
+        move || {
+            place.let_go(&pin);
+            place.turn();
+        }
+    });
+    let again = place.wrap_owned(64);
+    let revived = again.is_some();
+    again.iter().for_each(|pin| place.let_go(pin));
+    // join
+    other.join().unwrap();
+    // claim: the drop of the owner, and
+    place.turn();
+    reached.mark_if(revived, "the wrap revived it");
+    reached.mark_if(!revived, "the wrap was refused");
+    assert_eq!(place.pins.census(), (0, 0, 1), "P9: a failed unregister was forgotten");
+    assert_eq!(place.world.device.registrations(), 1, "P9: a range was unregistered after all");
+    let told = place.reclaim.take_errors();
+    assert_eq!(told.len(), 1, "P9: a failed unregister was not reported once");
+}
+
+fn blocked_unregister(reached: &Reached) {
+    // setup: one range is to be released, and the driver takes its time; another, and memory, are in use
+    let place = Place::new();
+    let (going, other) = (place.wrap_at(BASE, 64), place.wrap_at(2 * BASE, 64));
+    let (going, other) = (going.expect("nothing is in the way"), other.expect("nothing is in the way"));
+    place.let_go(&going);
+    place.world.device.block(Call::HostUnregister);
+    // threads
+    let worker = spawn({
+        let place = place.clone();
+        move || place.turn()
+    });
+    place.let_go(&other);
+    place.reclaim.retire(Retired { resource: Resource::Kept(Box::new(())), points: Points::new() });
+    reached.mark_if(place.world.device.count(Call::HostUnregister) == 1, "the unregister was under way");
+    place.world.device.unblock();
+    // join
+    worker.join().unwrap();
+    // claim: both ended, and
+    place.ends();
+    assert_eq!(place.pins.census(), (0, 0, 0), "P7: a release was lost");
 }

@@ -1,11 +1,15 @@
-//! The stream pool and its guests: S1 to S3, S6.
+//! The stream pool and its guests: S1 to S3, S5 to S7.
 //!
 //! The device checks: a stream that is handed out is idle (S2), and from then on nobody but its holder puts anything on it (S3).
 
 use super::checker::spawn;
-use super::ownership::World;
-use super::tenure::driver::{Call, ErrorKind, Priority};
+use super::ownership::{BYTES, Buffer, World};
+use super::tenure::context::Context;
+use super::tenure::driver::{Call, Capabilities, ErrorKind, Priority};
 use super::tenure::ownership::Access::{Read, Write};
+use super::tenure::ownership::{Point, Points, Record};
+use super::tenure::reclaim::{Ask, Reclaim, Resource, Retired};
+use super::tenure::registration::Pins;
 use super::tenure::stream::Pool;
 use super::tenure::sync::Arc;
 use super::{Model, Reached, Search};
@@ -98,7 +102,85 @@ pub const MODELS: &[Model] = &[
         reaches: &["the wait failed", "the claim came first"],
         body: broken_by_guest,
     },
+    Model {
+        name: "s3_ordered_free_beside_claim",
+        claim: "A free in the order of a stream whose lease has ended is a guest there, or goes elsewhere once another claim holds it.",
+        lines: &["S3", "S2", "O6", "P7"],
+        threads: 2,
+        operations: "1 claim and 1 write; 1 drop and 1 turn",
+        bound: Some(3),
+        search: Search::Sample(2_000),
+        leaves_out: "one priority",
+        reaches: &["it was freed on the stream", "it was freed elsewhere"],
+        body: ordered_free,
+    },
+    Model {
+        name: "s3_host_function_beside_claim",
+        claim: "A turn that leaves a host function on a stream whose lease has ended is a guest there, or finds it finished.",
+        lines: &["S3", "S2", "R2"],
+        threads: 2,
+        operations: "1 claim and 1 write; 1 turn that arms",
+        bound: Some(3),
+        search: Search::Sample(2_000),
+        leaves_out: "one priority; plain memory",
+        reaches: &["a host function was left there", "the stream was found finished"],
+        body: arm_beside_claim,
+    },
+    Model {
+        name: "s6_turn_beside_trim",
+        claim: "A turn that asks a stream whose lease has ended makes no call on it once a trim has destroyed it.",
+        lines: &["S6", "P11"],
+        threads: 2,
+        operations: "1 trim; 1 turn that asks",
+        bound: Some(3),
+        search: Search::Sample(2_000),
+        leaves_out: "one priority; plain memory",
+        reaches: &["the stream was destroyed", "the stream was kept"],
+        body: turn_beside_trim,
+    },
+    Model {
+        name: "s7_edge_from_a_broken_stream",
+        claim: "Work that would have to wait for a stream that was given up fails, and nothing is enqueued behind it, beside who gives it up.",
+        lines: &["S7", "P11", "O1"],
+        threads: 2,
+        operations: "1 host wait that fails; 1 write elsewhere",
+        bound: Some(3),
+        search: Search::Sample(2_000),
+        leaves_out: "the error is not sticky, so that the driver itself goes on",
+        reaches: &["the write was refused", "the write came first"],
+        body: edge_from_broken,
+    },
 ];
+
+/// Plain memory that was last used on a stream whose lease has ended, let go, and who releases it.
+struct Stale {
+    world: Arc<World>,
+    pool: Arc<Pool<Device>>,
+    pins: Pins<Device>,
+    reclaim: Reclaim<Device>,
+}
+
+impl Stale {
+    fn new() -> Self {
+        let mut capabilities = Capabilities::default();
+        capabilities.stream_ordered_memory = false;
+        let device = Device::new(capabilities);
+        let world = Arc::new(World { context: Context::new(device.clone()), device });
+        let pool = Arc::new(Pool::<Device>::new(2));
+        let old = pool.claim(&world.context, Priority::Normal).expect("the pool may make a stream");
+        let x = world.buffer();
+        let mut points = Points::new();
+        points.push(Point { number: world.launch(&old, &[(&x, Write)]), stream: old.clone() });
+        pool.give(old);
+        let reclaim = Reclaim::new();
+        reclaim.retire(Retired { resource: Resource::Memory(x.address, BYTES), points });
+        Self { world, pool, pins: Pins::new(), reclaim }
+    }
+
+    fn turn(&self, ask: Ask) {
+        self.reclaim.turn(&self.world.context, &self.pins, ask);
+    }
+}
 
 fn two_claims(reached: &Reached) {
     // setup
@@ -170,6 +252,8 @@ fn stale_host_wait(reached: &Reached) {
         move || {
             let stream = pool.claim(&world.context, Priority::Normal).expect("the pool may make two streams");
             world.device.handed_out(&stream.raw);
+            let y = world.buffer();
+            world.launch(&stream, &[(&y, Write)]);
             world.device.given_back(&stream.raw);
         }
     });
@@ -250,6 +334,104 @@ fn failed_creation(reached: &Reached) {
     assert!(again, "S5: a failed creation took room in the pool for ever");
     assert_eq!(pool.figures().alive, 2, "S5: a failed creation was counted as a stream");
     reached.mark("one claim failed");
+}
+
+fn ordered_free(reached: &Reached) {
+    // setup: X was written under a lease that has ended, and is let go
+    let world = Arc::new(World::new());
+    let (pins, reclaim) = (Pins::<Device>::new(), Reclaim::<Device>::new());
+    let pool = Arc::new(Pool::<Device>::new(2));
+    let old = pool.claim(&world.context, Priority::Normal).expect("the pool may make a stream");
+    let x = Buffer { record: Record::new(), address: world.device.ordered_memory(BYTES) };
+    let mut points = Points::new();
+    points.push(Point { number: world.launch(&old, &[(&x, Write)]), stream: old.clone() });
+    pool.give(old);
+    // threads
+    let claimer = spawn({
+        let (world, pool) = (world.clone(), pool.clone());
+        move || {
+            let stream = pool.claim(&world.context, Priority::Normal).expect("the pool may make two streams");
+            world.device.handed_out(&stream.raw);
+            let y = world.buffer();
+            world.launch(&stream, &[(&y, Write)]);
+            world.device.given_back(&stream.raw);
+        }
+    });
+    reclaim.retire(Retired { resource: Resource::Memory(x.address, BYTES), points });
+    reclaim.turn(&world.context, &pins, Ask::Query);
+    let elsewhere = world.device.count(Call::StreamCreate) > 1;
+    // join
+    claimer.join().unwrap();
+    // claim: the device, and
+    assert_eq!(world.device.count(Call::FreeAsync), 1, "O6: memory was freed not once");
+    reached.mark_if(!elsewhere, "it was freed on the stream");
+    reached.mark_if(elsewhere, "it was freed elsewhere");
+}
+
+fn arm_beside_claim(reached: &Reached) {
+    // setup
+    let stale = Stale::new();
+    // threads
+    let claimer = spawn({
+        let (world, pool) = (stale.world.clone(), stale.pool.clone());
+        move || {
+            let stream = pool.claim(&world.context, Priority::Normal).expect("the pool may make two streams");
+            world.device.handed_out(&stream.raw);
+            let y = world.buffer();
+            world.launch(&stream, &[(&y, Write)]);
+            world.device.given_back(&stream.raw);
+        }
+    });
+    stale.turn(Ask::Arm);
+    let armed = stale.world.device.count(Call::LaunchHostFunction);
+    // join
+    claimer.join().unwrap();
+    // claim: the device
+    reached.mark_if(armed == 1, "a host function was left there");
+    reached.mark_if(armed == 0, "the stream was found finished");
+    stale.world.device.run_host_functions();
+    stale.turn(Ask::Query);
+    assert_eq!(stale.world.device.count(Call::Free), 1, "O6: memory was freed not once");
+}
+
+fn turn_beside_trim(reached: &Reached) {
+    // setup
+    let stale = Stale::new();
+    // threads
+    let trimmer = spawn({
+        let (world, pool) = (stale.world.clone(), stale.pool.clone());
+        move || pool.trim(&world.context)
+    });
+    stale.turn(Ask::Query);
+    // join
+    let destroyed = trimmer.join().unwrap();
+    // claim: the device knows a call on a destroyed stream
+    reached.mark_if(destroyed == 1, "the stream was destroyed");
+    reached.mark_if(destroyed == 0, "the stream was kept");
+    stale.turn(Ask::Query);
+    assert_eq!(stale.world.device.count(Call::Free), 1, "O6: memory was freed not once");
+}
+
+fn edge_from_broken(reached: &Reached) {
+    // setup: X was written on a stream on which the next wait fails
+    let world = Arc::new(World::new());
+    let (one, other) = (world.stream(), world.stream());
+    let x = Arc::new(world.buffer());
+    world.launch(&one, &[(&x, Write)]);
+    world.device.fail(Call::StreamSynchronize, ErrorKind::InvalidHandle, 0);
+    // threads
+    let waiter = spawn({
+        let (world, x) = (world.clone(), x.clone());
+        move || x.record.wait(&world.context, Read).is_err()
+    });
+    let broken = one.is_broken();
+    let written = world.try_launch(&other, &[(&x, Write)]).is_ok();
+    // join
+    let failed = waiter.join().unwrap();
+    // claim
+    assert!(!(broken && written), "S7: work was ordered after a stream that had been given up");
+    reached.mark_if(!written, "the write was refused");
+    reached.mark_if(written && failed, "the write came first");
 }
 
 fn broken_by_guest(reached: &Reached) {

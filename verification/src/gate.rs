@@ -3,13 +3,15 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::jobs::{Ended, Job, run};
-use crate::mutants::{CONTROL, EQUIVALENT, MUTANTS, Mutant};
+use crate::mutants::{CONTROL, EQUIVALENT, MUTANTS, Mutant, SINGLE_SCHEDULES};
 use crate::run::{litmus, models};
 use crate::{Checker, page};
 
+/// One in so many states that are met again is audited.
+const AUDIT: usize = 101;
 /// A run that takes longer has not ended: the gate fails.
 const LIMIT: Duration = Duration::from_secs(240);
 /// Executions that each model must at least explore: written by `page`, from a run.
@@ -19,6 +21,9 @@ const CORE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../core/src");
 
 /// Scenarios, each with the defect that it catches.
 const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/corpus");
+
+/// What fails when one thing of the core is deleted.
+pub const DELETIONS: &str = include_str!("../deletions.tsv");
 
 /// What one model did under one checker.
 pub struct ModelRun {
@@ -36,6 +41,8 @@ pub struct Kill {
     pub mutant: &'static Mutant,
     /// How the model ended.
     pub ended: Ended,
+    /// Of the single random schedules, how many show it, with any words.
+    pub shown: usize,
 }
 
 /// Everything that a run of the gate found.
@@ -44,16 +51,20 @@ pub struct Findings {
     pub models: Vec<ModelRun>,
     /// Planted defects.
     pub kills: Vec<Kill>,
+    /// Searches of the pure transitions.
+    pub searches: Vec<tenure_explore::Line>,
     /// What must not be.
     pub faults: Vec<String>,
 }
 
 /// Runs the gate; whether it holds. With `write` the pinned executions and the page are written from this run, else compared with it.
 pub fn gate(write: bool) -> bool {
-    let mut findings = Findings { models: Vec::new(), kills: Vec::new(), faults: Vec::new() };
+    let mut findings = Findings { models: Vec::new(), kills: Vec::new(), searches: Vec::new(), faults: Vec::new() };
+    let start = Instant::now();
     run_litmus(&mut findings);
     run_models(&mut findings);
     run_mutants(&mut findings);
+    run_searches(&mut findings);
     check_sources(&mut findings);
     if write {
         write_pinned(&findings);
@@ -75,13 +86,14 @@ pub fn gate(write: bool) -> bool {
     for fault in &findings.faults {
         println!("FAULT: {fault}");
     }
-    println!("{} passed, {} failed", findings.models.len() + killed, findings.faults.len());
+    let passed = findings.models.len() + killed + findings.searches.len();
+    println!("{passed} passed, {} failed, in {} s", findings.faults.len(), start.elapsed().as_secs());
     findings.faults.is_empty()
 }
 
 fn run_litmus(findings: &mut Findings) {
     let names: Vec<_> = litmus(Checker::Loom).iter().map(|program| (program.name, program.outcomes)).collect();
-    let job = |checker, name: &str| Job { checker, model: format!("litmus:{name}"), mutant: None, bound: None };
+    let job = |checker, name: &str| Job::new(checker, &format!("litmus:{name}"));
     let jobs: Vec<_> =
         names.iter().flat_map(|(name, _)| [job(Checker::Loom, name), job(Checker::Shuttle, name)]).collect();
     let ends = run(&jobs, LIMIT);
@@ -101,7 +113,7 @@ fn run_models(findings: &mut Findings) {
     let mut jobs = Vec::new();
     for checker in Checker::ALL {
         for model in models(checker) {
-            jobs.push((model, Job { checker, model: model.name.to_owned(), mutant: None, bound: None }));
+            jobs.push((model, Job::new(checker, model.name)));
         }
     }
     let runs: Vec<_> = jobs.iter().map(|(_, job)| job.clone()).collect();
@@ -127,7 +139,7 @@ fn run_models(findings: &mut Findings) {
 }
 
 /// What is wrong with a run that should have passed.
-fn verdict(checker: Checker, ended: &Ended) -> Option<String> {
+pub fn verdict(checker: Checker, ended: &Ended) -> Option<String> {
     let Some(outcome) = &ended.outcome else { return Some(format!("did not end within {} s", LIMIT.as_secs())) };
     if let Some(failure) = &outcome.failure {
         return Some(format!("FAILED in execution {}: {failure}", outcome.executions));
@@ -144,15 +156,20 @@ fn verdict(checker: Checker, ended: &Ended) -> Option<String> {
 
 fn run_mutants(findings: &mut Findings) {
     let mut jobs: Vec<_> = MUTANTS.iter().map(Mutant::job).collect();
-    jobs.push(Job { checker: Checker::Loom, model: CONTROL.model.to_owned(), mutant: Some(CONTROL.name), bound: None });
+    jobs.push(Job { mutant: Some(CONTROL.name), ..Job::new(Checker::Loom, CONTROL.model) });
     let mut ends = run(&jobs, LIMIT);
     let control = ends.pop().expect("the control was run");
     if verdict(Checker::Loom, &control).is_some() {
         findings.faults.push("the control, a defect without code, was killed: kills prove nothing".to_owned());
     }
-    for (mutant, ended) in MUTANTS.iter().zip(ends) {
-        let kill = Kill { mutant, ended };
-        println!("mutant   {:<28} {:<44} {}", mutant.name, mutant.model, kill.said());
+    let singles: Vec<_> = MUTANTS.iter().flat_map(Mutant::single_schedules).collect();
+    let singles = run(&singles, LIMIT);
+    let singles = singles.chunks(SINGLE_SCHEDULES as usize);
+    for ((mutant, ended), singles) in MUTANTS.iter().zip(ends).zip(singles) {
+        let fails = |end: &&Ended| end.outcome.as_ref().is_some_and(|outcome| outcome.failure.is_some());
+        let kill = Kill { mutant, ended, shown: singles.iter().filter(fails).count() };
+        let shown = format!("shown by {} of {SINGLE_SCHEDULES}", kill.shown);
+        println!("mutant   {:<28} {:<44} {shown}; {}", mutant.name, mutant.model, kill.said());
         if !kill.is_right() {
             findings.faults.push(format!("{} was not killed as it should: {}", mutant.name, kill.said()));
         }
@@ -164,7 +181,7 @@ impl Kill {
     /// Whether the model failed, and with the message of this defect.
     pub fn is_right(&self) -> bool {
         let failure = self.ended.outcome.as_ref().and_then(|outcome| outcome.failure.as_ref());
-        failure.is_some_and(|failure| failure.contains(self.mutant.message))
+        failure.is_some_and(|failure| self.mutant.is_right(failure))
     }
 
     /// In words.
@@ -177,9 +194,27 @@ impl Kill {
     }
 }
 
+/// The pure transitions, every state: no checker is needed, so they run here.
+fn run_searches(findings: &mut Findings) {
+    for (name, search) in tenure_explore::MACHINES {
+        let line = search(AUDIT);
+        println!(
+            "explore  {name:<28} {:>8} states, {} of {} planted mistakes caught  {}",
+            line.states,
+            line.caught,
+            line.planted,
+            line.failure.as_deref().unwrap_or("ok")
+        );
+        if let Some(failure) = &line.failure {
+            findings.faults.push(format!("{name}, searched: {failure}"));
+        }
+        findings.searches.push(line);
+    }
+}
+
 /// Every defect that the core has a place for is in the table, and the other way round.
 fn check_sources(findings: &mut Findings) {
-    let planted = planted_in(Path::new(CORE));
+    let planted = planted_in_core();
     if planted.is_empty() {
         findings.faults.push("no planted defect was found in the core's source".to_owned());
     }
@@ -190,6 +225,11 @@ fn check_sources(findings: &mut Findings) {
             || EQUIVALENT.iter().any(|(equivalent, _)| equivalent == name);
         if !known {
             findings.faults.push(format!("the core has a place for the defect {name}, and no model is named for it"));
+        }
+    }
+    for named in DELETIONS.split('`').skip(1).step_by(2).filter(|named| named.contains('_')) {
+        if !planted.iter().any(|name| name == named) {
+            findings.faults.push(format!("deletions.tsv names the defect {named}, for which the core has no place"));
         }
     }
     for mutant in MUTANTS.iter().filter(|mutant| !mutant.is_of_a_model()) {
@@ -217,8 +257,13 @@ fn caught_by_corpus(folder: &Path) -> std::collections::BTreeSet<String> {
     caught
 }
 
+/// The names of all defects that the core has a place for.
+pub fn planted_in_core() -> Vec<String> {
+    planted_in(Path::new(CORE))
+}
+
 /// The names in `mutant!("...")` and `ordering!("...")` of the sources below `folder`.
-pub fn planted_in(folder: &Path) -> Vec<String> {
+fn planted_in(folder: &Path) -> Vec<String> {
     let mut names = std::collections::BTreeSet::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -274,36 +319,4 @@ fn write_pinned(findings: &Findings) {
         text += &format!("{}\t{}\t{executions}\n", run.checker.name(), run.model);
     }
     std::fs::write(PINNED, text).expect("the pinned executions can be written");
-}
-
-/// Every model under loom, one preemption deeper than in the gate: hours, not minutes. A run is given an hour.
-pub fn slow() -> bool {
-    let deeper = |bound: Option<usize>| match bound {
-        Some(2) => Some("3"),
-        Some(3) => Some("4"),
-        _ => None,
-    };
-    let jobs: Vec<_> = models(Checker::Loom)
-        .into_iter()
-        .map(|model| Job {
-            checker: Checker::Loom,
-            model: model.name.to_owned(),
-            mutant: None,
-            bound: deeper(model.bound),
-        })
-        .collect();
-    let ends = run(&jobs, Duration::from_secs(3600));
-    let mut holds = true;
-    for (job, ended) in jobs.iter().zip(&ends) {
-        let fault = verdict(Checker::Loom, ended);
-        let executions = ended.outcome.as_ref().map_or(0, |outcome| outcome.executions);
-        let bound = job.bound.unwrap_or("all");
-        println!(
-            "loom     {:<44} {bound:<8} {executions:>9} executions  {}",
-            job.model,
-            fault.as_deref().unwrap_or("ok")
-        );
-        holds &= fault.is_none();
-    }
-    holds
 }

@@ -20,6 +20,17 @@ pub struct Job {
     pub mutant: Option<&'static str>,
     /// Loom's bound instead of the table's.
     pub bound: Option<&'static str>,
+    /// Shuttle's samples instead of the table's search.
+    pub samples: Option<usize>,
+    /// Shuttle's one random schedule instead of the table's search.
+    pub seed: Option<u64>,
+}
+
+impl Job {
+    /// The model as the table has it.
+    pub fn new(checker: Checker, model: &str) -> Self {
+        Self { checker, model: model.to_owned(), mutant: None, bound: None, samples: None, seed: None }
+    }
 }
 
 /// How a run ended.
@@ -27,6 +38,8 @@ pub struct Job {
 pub struct Ended {
     /// What it printed; none when it printed nothing, or did not end in time.
     pub outcome: Option<Outcome>,
+    /// How long it took.
+    pub took: Duration,
 }
 
 /// Runs all jobs, as many at a time as there are processors; gives the ends in the order of the jobs.
@@ -57,6 +70,12 @@ fn run_one(job: &Job, limit: Duration) -> Ended {
     if let Some(bound) = job.bound {
         command.args(["--bound", bound]);
     }
+    if let Some(samples) = job.samples {
+        command.args(["--samples", &samples.to_string()]);
+    }
+    if let Some(seed) = job.seed {
+        command.args(["--seed", &seed.to_string()]);
+    }
     let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
     let mut child = child.expect("the running program can be started again");
     let ended = loop {
@@ -74,5 +93,5 @@ fn run_one(job: &Job, limit: Duration) -> Ended {
     let mut text = String::new();
     let read = child.stdout.take().map(|mut out| out.read_to_string(&mut text));
     let outcome = read.filter(|_| ended).and_then(|_| serde_json::from_str(text.lines().next()?).ok());
-    Ended { outcome }
+    Ended { outcome, took: start.elapsed() }
 }

@@ -17,9 +17,11 @@ mod overlap;
 mod page;
 mod run;
 mod schedule;
+mod slow;
 
 use std::process::ExitCode;
 use std::sync::RwLock;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
@@ -51,8 +53,18 @@ enum Command {
     Gate,
     /// Runs the gate, and writes the page and the pinned executions from it.
     Page,
-    /// Runs every model under loom one preemption deeper than the gate, each for as long as it takes.
-    Slow,
+    /// Runs every bounded model under loom one preemption deeper than the gate, and keeps the figures for the page.
+    Slow {
+        /// Seconds that one model is given.
+        #[arg(long, default_value_t = 3600)]
+        limit: u64,
+    },
+    /// Runs every planted defect against every model, and keeps what kills it for the page: minutes to an hour.
+    Matrix {
+        /// Also under loom, against models that share a line with the defect.
+        #[arg(long)]
+        loom: bool,
+    },
 }
 
 static PLANTED: RwLock<Option<&'static str>> = RwLock::new(None);
@@ -73,7 +85,8 @@ fn main() -> ExitCode {
         }
         Command::Gate => code(gate::gate(false)),
         Command::Page => code(gate::gate(true)),
-        Command::Slow => code(gate::slow()),
+        Command::Slow { limit } => code(slow::slow(Duration::from_secs(limit))),
+        Command::Matrix { loom } => code(slow::matrix(loom)),
     }
 }
 

@@ -5,10 +5,11 @@
 
 use std::cell::Cell;
 use std::fmt::Write as _;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 static EXECUTIONS: AtomicU64 = AtomicU64::new(0);
+static OVER: AtomicBool = AtomicBool::new(false);
 static STEPS: Mutex<Vec<Step>> = Mutex::new(Vec::new());
 
 thread_local! {
@@ -27,8 +28,19 @@ struct Step {
 /// A new execution begins.
 pub fn begin() {
     EXECUTIONS.fetch_add(1, Ordering::Relaxed);
+    OVER.store(false, Ordering::Relaxed);
     steps().clear();
     promise(None);
+}
+
+/// The execution is over: what goes from now on was leaked on purpose.
+pub fn end() {
+    OVER.store(true, Ordering::Relaxed);
+}
+
+/// Whether it is.
+pub fn is_over() -> bool {
+    OVER.load(Ordering::Relaxed)
 }
 
 /// How many executions have begun.

@@ -1,0 +1,310 @@
+//! Graphs: what a launch, a drop and an update do beside other threads: C4, C5, O1, O6.
+//!
+//! The device checks: a launch of a graph is ordered with all that conflicts with any of its uses and with the executable's
+//! other launches; what a living executable uses is not released; an executable goes after its last launch.
+
+use super::capture::{buffers, drain, manual, pinned};
+use super::checker::spawn;
+use super::device::Device;
+use super::tenure::driver::{Call, Capabilities, ErrorKind};
+use super::tenure::sync::Arc;
+use super::tenure::{Buffer, Executable, Graph, Queue, Runtime};
+use super::{Model, Reached, Search};
+
+/// What the models of this file have in common.
+const MODEL: Model = Model {
+    name: "",
+    claim: "",
+    lines: &[],
+    threads: 2,
+    operations: "",
+    bound: Some(3),
+    search: Search::Sample(1_000),
+    leaves_out: "the worker: threads take the turns by polling",
+    reaches: &[],
+    body: |_| {},
+};
+
+/// The models of this file.
+pub const MODELS: &[Model] = &[
+    Model {
+        name: "c5_replay_beside_writer",
+        claim: "A replay on one stream and a write on another of what the graph writes are ordered, whoever comes first.",
+        lines: &["C5", "O1", "C8"],
+        operations: "1 replay; 1 write, 1 read and 1 write of the graph's memory",
+        bound: None,
+        reaches: &["the replay came first", "the write came first"],
+        body: replay_beside_writer,
+        ..MODEL
+    },
+    Model {
+        name: "c5_replay_of_a_read_beside_reader",
+        claim: "A replay that reads memory gets no edge from a read elsewhere; a free waits for both.",
+        lines: &["C5", "O1", "O9", "O6"],
+        operations: "1 replay of a copy; 1 copy from the same source; then the end of the source",
+        bound: None,
+        reaches: &["neither read waited"],
+        body: replay_beside_reader,
+        ..MODEL
+    },
+    Model {
+        name: "c5_two_replays_are_ordered",
+        claim: "Two threads that launch one executable on two streams are ordered, though the graph uses no memory.",
+        lines: &["C5", "O1"],
+        operations: "1 replay each",
+        bound: None,
+        reaches: &["an edge was inserted"],
+        body: two_replays,
+        ..MODEL
+    },
+    Model {
+        name: "c4_drop_beside_replay",
+        claim: "A buffer dropped beside a replay and the drop of the executable is freed once, after the replay and the executable.",
+        lines: &["C4", "C5", "O6", "C3"],
+        operations: "1 replay and 1 drop of the executable; 1 drop of the buffer and 1 poll",
+        bound: None,
+        reaches: &["the buffer went last", "the executable went last"],
+        body: drop_beside_replay,
+        ..MODEL
+    },
+    Model {
+        name: "c4_three_drops_beside_replay",
+        claim: "The same with plain memory and three threads: the replay, the drop of the graph, the drop of the buffer.",
+        lines: &["C4", "O6", "C3"],
+        threads: 3,
+        operations: "1 replay and 1 drop of the executable; 1 drop of the graph and 1 poll; 1 drop of the buffer",
+        bound: Some(2),
+        reaches: &["something was released before the end"],
+        body: three_drops,
+        ..MODEL
+    },
+    Model {
+        name: "c4_update_beside_drop",
+        claim: "An update keeps what the old graph used until its launches have ended; a refused one keeps it for those to come.",
+        lines: &["C4", "C5"],
+        operations: "1 replay, 1 update that is refused, 1 replay, 1 update, 1 replay; 1 drop of what the first graph uses and 1 poll",
+        bound: None,
+        reaches: &["the drop came beside"],
+        body: update_beside_drop,
+        ..MODEL
+    },
+    Model {
+        name: "x_graph_of_a_pin_beside_everything",
+        claim: "A replay that reads a pin and writes a buffer, beside the end of all handles, a claim, a trim and releases: each goes once, and last.",
+        lines: &["C4", "C5", "P3", "P5", "S2", "S3", "S6", "O6"],
+        operations: "1 replay, 1 drop of the executable and of its stream; 1 drop of pin and buffer, 1 claim, 1 trim, 1 poll",
+        bound: Some(2),
+        reaches: &["the stream of the replay was claimed again", "the trim destroyed a stream"],
+        body: everything,
+        ..MODEL
+    },
+];
+
+/// A graph that fills `buffer`, made ready.
+fn filling(runtime: &Runtime<Device>, buffer: &mut Buffer<u8, Device>) -> (Graph<Device>, Executable<Device>) {
+    let graph = runtime.capture(|capture| capture.fill(buffer, 7)).expect("C1: an undisturbed capture failed");
+    let executable = graph.instantiate().expect("the driver accepts all");
+    (graph, executable)
+}
+
+/// What every model of this file ends with: all is gone, once.
+fn ends(runtime: &Runtime<Device>, device: &Device) {
+    drain(runtime);
+    device.ends_clean();
+}
+
+fn replay_beside_writer(reached: &Reached) {
+    // setup
+    let (device, runtime) = manual(Capabilities::default());
+    let (one, [mut buffer, mut scratch]) = buffers(&runtime);
+    let other = runtime.stream().expect("the pool may make streams");
+    let (graph, executable) = filling(&runtime, &mut buffer);
+    // threads
+    let writer = spawn({
+        let device = device.clone();
+        move || {
+            other.fill(&mut buffer, 1).expect("the driver accepts all");
+            other.copy(&buffer, &mut scratch).expect("the driver accepts all");
+            other.fill(&mut buffer, 2).expect("the driver accepts all");
+            device.count(Call::GraphLaunch) == 0
+        }
+    });
+    executable.launch(&one).expect("the driver accepts all");
+    let first = device.count(Call::Fill) == 1;
+    // join
+    let writer_first = writer.join().unwrap();
+    // claim: the device
+    reached.mark_if(first, "the replay came first");
+    reached.mark_if(writer_first, "the write came first");
+    drop((graph, executable, one));
+    ends(&runtime, &device);
+}
+
+fn replay_beside_reader(reached: &Reached) {
+    // setup: copies from one source; nothing is pending
+    let (device, runtime) = manual(Capabilities::default());
+    let (one, [source, mut to, mut elsewhere]) = buffers(&runtime);
+    let other = runtime.stream().expect("the pool may make streams");
+    let graph = runtime.capture(|capture| capture.copy(&source, &mut to)).expect("C1: an undisturbed capture failed");
+    let executable = graph.instantiate().expect("the driver accepts all");
+    one.synchronize().expect("the driver accepts all");
+    let waits = device.count(Call::StreamWaitEvent);
+    // threads
+    let reader = spawn(move || {
+        other.copy(&source, &mut elsewhere).expect("the driver accepts all");
+        (other, source, elsewhere)
+    });
+    executable.launch(&one).expect("the driver accepts all");
+    // join
+    let (other, source, elsewhere) = reader.join().unwrap();
+    // claim: the device, and
+    let edges = device.count(Call::StreamWaitEvent) - waits;
+    assert_eq!(edges, 0, "O1: two reads got an edge");
+    reached.mark("neither read waited");
+    // The source goes last, with the uses of the graph behind it.
+    drop((graph, executable, to, elsewhere, source));
+    drop((one, other));
+    ends(&runtime, &device);
+}
+
+fn two_replays(reached: &Reached) {
+    // setup
+    let (device, runtime) = manual(Capabilities::default());
+    let (one, other) = (runtime.stream(), runtime.stream());
+    let (one, other) = (one.expect("the pool may make streams"), other.expect("the pool may make streams"));
+    let graph = runtime.capture(|_| Ok(())).expect("C1: an undisturbed capture failed");
+    let executable = Arc::new(graph.instantiate().expect("the driver accepts all"));
+    // threads
+    let second = spawn({
+        let executable = executable.clone();
+        move || executable.launch(&other).is_ok()
+    });
+    executable.launch(&one).expect("the driver accepts all");
+    // join
+    assert!(second.join().unwrap(), "C5: a replay beside another failed");
+    // claim: the device
+    reached.mark_if(device.count(Call::StreamWaitEvent) > 0, "an edge was inserted");
+    drop((graph, executable, one));
+    ends(&runtime, &device);
+}
+
+fn drop_beside_replay(reached: &Reached) {
+    // setup
+    let (device, runtime) = manual(Capabilities::default());
+    let (stream, [mut buffer]) = buffers(&runtime);
+    let (graph, executable) = filling(&runtime, &mut buffer);
+    drop(graph);
+    // threads
+    let dropper = spawn({
+        let (device, runtime) = (device.clone(), runtime.clone());
+        move || {
+            drop(buffer);
+            runtime.poll();
+            device.count(Call::GraphLaunch) > 0
+        }
+    });
+    executable.launch(&stream).expect("C4: a replay failed");
+    drop(executable);
+    let early = device.count(Call::FreeAsync) == 0;
+    // join
+    let late = dropper.join().unwrap();
+    // claim: the device, and
+    reached.mark_if(late, "the buffer went last");
+    reached.mark_if(early && !late, "the executable went last");
+    drop(stream);
+    ends(&runtime, &device);
+    assert_eq!(device.count(Call::FreeAsync), 1, "O6: memory was freed not once");
+}
+
+fn three_drops(reached: &Reached) {
+    // setup
+    let mut capabilities = Capabilities::default();
+    capabilities.stream_ordered_memory = false;
+    let (device, runtime) = manual(capabilities);
+    let (stream, [mut buffer]) = buffers(&runtime);
+    let (graph, executable) = filling(&runtime, &mut buffer);
+    // threads
+    let dropper = spawn(move || drop(buffer));
+    let poller = spawn({
+        let runtime = runtime.clone();
+        move || {
+            drop(graph);
+            runtime.poll();
+        }
+    });
+    executable.launch(&stream).expect("C4: a replay failed");
+    drop(executable);
+    // join
+    poller.join().unwrap();
+    reached.mark_if(device.count(Call::GraphDestroy) == 1, "something was released before the end");
+    dropper.join().unwrap();
+    // claim: the device, and
+    drop(stream);
+    ends(&runtime, &device);
+    assert_eq!(device.count(Call::Free), 1, "O6: memory was freed not once");
+}
+
+fn update_beside_drop(reached: &Reached) {
+    // setup: two graphs of one shape over two buffers
+    let (device, runtime) = manual(Capabilities::default());
+    let (stream, [mut first, mut second]) = buffers(&runtime);
+    let (graph, mut executable) = filling(&runtime, &mut first);
+    let next = runtime.capture(|capture| capture.fill(&mut second, 8)).expect("C1: an undisturbed capture failed");
+    device.fail(Call::GraphUpdate, ErrorKind::GraphUpdateRefused, 0);
+    drop(graph);
+    // threads
+    let dropper = spawn({
+        let (device, runtime) = (device.clone(), runtime.clone());
+        move || {
+            drop(first);
+            runtime.poll();
+            device.count(Call::GraphLaunch) > 0 && device.count(Call::GraphUpdate) < 2
+        }
+    });
+    executable.launch(&stream).expect("C4: a replay failed");
+    assert!(executable.update(&next).is_err(), "R7: an update that the driver refused did not fail");
+    executable.launch(&stream).expect("C4: a replay after a refused update failed");
+    executable.update(&next).expect("the driver accepts all");
+    executable.launch(&stream).expect("C4: a replay after an update failed");
+    // join
+    let beside = dropper.join().unwrap();
+    // claim: the device
+    reached.mark_if(beside, "the drop came beside");
+    drop((executable, next, second, stream));
+    ends(&runtime, &device);
+}
+
+/// Where the memory of the pin is said to lie: never touched.
+const PINNED: usize = 0x30_0000;
+
+fn everything(reached: &Reached) {
+    // setup: a graph that copies from a pin to a buffer
+    let (device, runtime) = manual(Capabilities::default());
+    let (stream, [mut buffer]) = buffers(&runtime);
+    let pin = pinned(&runtime, PINNED);
+    let graph = runtime.capture(|capture| capture.copy(&pin, &mut buffer)).expect("C1: an undisturbed capture failed");
+    let executable = graph.instantiate().expect("the driver accepts all");
+    drop(graph);
+    // threads
+    let id = stream.id();
+    let other = spawn({
+        let runtime = runtime.clone();
+        move || {
+            drop((pin, buffer));
+            let claimed = runtime.stream().expect("the pool may make streams").id();
+            let trimmed = runtime.trim();
+            runtime.poll();
+            (claimed, trimmed)
+        }
+    });
+    executable.launch(&stream).expect("C4: a replay failed");
+    drop((executable, stream));
+    // join
+    let (claimed, trimmed) = other.join().unwrap();
+    // claim: the device, and
+    reached.mark_if(claimed == id, "the stream of the replay was claimed again");
+    reached.mark_if(trimmed > 0, "the trim destroyed a stream");
+    ends(&runtime, &device);
+    assert_eq!(device.count(Call::FreeAsync), 1, "O6: memory was freed not once");
+    assert_eq!(device.count(Call::HostUnregister), 1, "P5: a registration was undone not once");
+}
