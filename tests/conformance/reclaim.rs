@@ -477,12 +477,12 @@ fn r6_a_future_learns_of_the_loss<B: Bench>(bench: &B) {
     rig.bump(&stream, &mut x, 1).expect("a launch");
     let mut completion = Box::pin(stream.completion());
     assert!(!poll_once(completion.as_mut()), "held work has not completed");
-    let download = stream.download(&x).expect("a download");
     if bench.lose_device() {
         let answer = block_on(completion, || ());
         assert!(matches!(answer, Err(Error::Lost(_))), "R6: {answer:?}");
-        let answer = block_on(download, || ());
-        assert!(matches!(answer, Err(Error::Lost(_))), "R6: {answer:?}");
+        // Not begun before: a real driver may copy to such memory in the call itself, and wait for what holds the stream.
+        let answer = stream.download(&x).map(|download| block_on(download, || ()));
+        assert!(matches!(answer, Err(Error::Lost(_)) | Ok(Err(Error::Lost(_)))), "R6: {answer:?}");
     }
     brake.release();
     drop((x, stream));
