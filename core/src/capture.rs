@@ -95,7 +95,7 @@ fn destroy<D: Driver>(context: &Context<D>, state: &StreamState<D>) {
     // were recorded on it are destroyed.
     let answer = unsafe { context.driver.stream_destroy(&state.raw) };
     if let Err(error) = answer {
-        context.fail(Call::StreamDestroy, &error);
+        context.fail_untold(Call::StreamDestroy, &error);
     }
 }
 

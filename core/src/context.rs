@@ -23,7 +23,12 @@ pub struct Context<D: Driver> {
     // Whether `lost` is set: a plain load, where the cell takes two read-modify-writes. It follows the cell, and is
     // only a filter: who reads an old `false` read before the loss, as he may in the cell.
     is_lost: AtomicBool,
+    // Errors of calls that nobody was there to be told of (R7). Taken last, and never held across a driver call.
+    untold: Mutex<Vec<Error>>,
 }
+
+/// How many errors are kept that nobody has asked for: the oldest.
+const ERRORS_KEPT: usize = 16;
 
 impl<D: Driver> Context<D> {
     /// A context around `driver`.
@@ -36,6 +41,7 @@ impl<D: Driver> Context<D> {
             events: EventPool::new(),
             lost: ArcCell::new(Arc::new(None)),
             is_lost: AtomicBool::new(false),
+            untold: Mutex::new(Vec::new()),
         }
     }
 
@@ -70,6 +76,26 @@ impl<D: Driver> Context<D> {
             failure
         });
         Error::Lost(cause)
+    }
+
+    /// As [`fail`](Self::fail), for a call that has nobody to return its error to: it is kept (R7).
+    #[cold]
+    pub fn fail_untold(&self, call: Call, error: &D::Error) {
+        self.keep_untold(self.fail(call, error));
+    }
+
+    /// Keeps an error that nobody is there to be told of (R7).
+    #[cold]
+    pub fn keep_untold(&self, error: Error) {
+        let mut untold = self.untold.lock();
+        if untold.len() < ERRORS_KEPT {
+            untold.push(error);
+        }
+    }
+
+    /// Takes the errors that nobody was told of.
+    pub fn take_untold(&self) -> Vec<Error> {
+        std::mem::take(&mut *self.untold.lock())
     }
 
     /// Turns a driver's answer into ours.
@@ -183,13 +209,13 @@ impl<D: Driver> EventPool<D> {
 }
 
 impl<D: Driver> Context<D> {
-    /// Destroys an event; a failure is noted, and the event leaked by the driver.
+    /// Destroys an event; a failure is kept (R7), and the event leaked by the driver.
     pub fn event_destroy(&self, event: D::Event) {
         if self.lost().is_some() {
             return;
         }
         if let Err(error) = self.driver.event_destroy(event) {
-            self.fail(Call::EventDestroy, &error);
+            self.fail_untold(Call::EventDestroy, &error);
         }
     }
 }

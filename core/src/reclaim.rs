@@ -221,7 +221,6 @@ struct Bench<D: Driver> {
     passed_over: usize,
     /// A stream of our own, for frees that no other stream must order.
     home: Option<Arc<StreamState<D>>>,
-    errors: Vec<Error>,
 }
 
 /// A stream that something waits for.
@@ -231,9 +230,6 @@ struct Lane<D: Driver> {
     /// How far the host function in flight will tell; zero: none is.
     armed: u64,
 }
-
-/// Errors of releases kept until somebody takes them.
-const ERRORS_KEPT: usize = 16;
 
 impl<D: Driver> Default for Reclaim<D> {
     fn default() -> Self {
@@ -252,7 +248,6 @@ impl<D: Driver> Reclaim<D> {
                 put_off: Vec::new(),
                 passed_over: 0,
                 home: None,
-                errors: Vec::new(),
             }),
             signal: Signal::new(),
             figures: Figures::default(),
@@ -305,11 +300,6 @@ impl<D: Driver> Reclaim<D> {
         self.pending().saturating_add(usize::try_from(leaked).unwrap_or(usize::MAX))
     }
 
-    /// Errors of releases that nobody was there to be told of (R7).
-    pub fn take_errors(&self) -> Vec<Error> {
-        self.bench.try_lock().map(|mut bench| std::mem::take(&mut bench.errors)).unwrap_or_default()
-    }
-
     /// Leaks what is left, and destroys the stream of our own: at shutdown.
     pub fn close(&self, context: &Context<D>, pins: &Pins<D>) {
         let Some(mut bench) = self.bench.try_lock() else { return };
@@ -320,7 +310,7 @@ impl<D: Driver> Reclaim<D> {
         for retired in put_off.into_iter().chain(fresh).chain(waiting) {
             match mutant!("r5_close_frees") {
                 true => turn.release(&mut bench, retired),
-                false => turn.leak(&mut bench, retired, None),
+                false => turn.leak(retired, None),
             }
         }
         if let Some(home) = bench.home.take() {
@@ -372,10 +362,10 @@ impl<D: Driver> Turn<'_, D> {
             retired.points.clear();
         }
         if let Some(cause) = self.context.lost().filter(|_| !mutant!("r6_calls_after_loss")) {
-            return self.leak(bench, retired, Some(cause));
+            return self.leak(retired, Some(cause));
         }
         if let Some(cause) = retired.points.iter().find_map(|point| point.stream.broken()) {
-            return self.leak(bench, retired, Some(cause));
+            return self.leak(retired, Some(cause));
         }
         if retired.points.is_empty() || self.is_ordered_free(&retired) {
             return self.release(bench, retired);
@@ -416,7 +406,7 @@ impl<D: Driver> Turn<'_, D> {
                     return bench.put_off.push(retired);
                 };
                 // The owner is dropped here, with no lock but the bench held, on which nobody waits.
-                outcome.map(|owner| self.outside(bench, || drop(owner)))
+                outcome.map(|owner| self.outside(|| drop(owner)))
             }
             Resource::Event(event) => context.check(Call::EventDestroy, context.driver.event_destroy(event)),
             Resource::Executable(executable, uses) => {
@@ -447,11 +437,11 @@ impl<D: Driver> Turn<'_, D> {
             }
             Resource::Adopted(state) => self.end_adopted(bench, state),
             Resource::Kept(memory) => {
-                self.outside(bench, || drop(memory));
+                self.outside(|| drop(memory));
                 Ok(())
             }
             Resource::Notice(notice) => {
-                self.outside(bench, || notice.set(Ok(())));
+                self.outside(|| notice.set(Ok(())));
                 Ok(())
             }
         };
@@ -459,7 +449,7 @@ impl<D: Driver> Turn<'_, D> {
             Ok(()) => add(&self.reclaim.figures.released, 1),
             Err(error) => {
                 add(&self.reclaim.figures.leaked, 1);
-                self.keep_error(bench, error);
+                self.context.keep_untold(error);
             }
         }
     }
@@ -528,7 +518,7 @@ impl<D: Driver> Turn<'_, D> {
         // SAFETY: S6. Only turns use this stream, and the caller holds the bench at the end of the last.
         let answer = unsafe { self.context.driver.stream_destroy(&home.raw) };
         if let Err(error) = answer {
-            self.context.fail(Call::StreamDestroy, &error);
+            self.context.fail_untold(Call::StreamDestroy, &error);
         }
     }
 
@@ -577,7 +567,7 @@ impl<D: Driver> Turn<'_, D> {
         if let Some(cause) = stream.broken() {
             let stuck: Vec<_> = bench.waiting.due(key, u64::MAX - 1).collect();
             for retired in stuck {
-                self.leak(bench, retired, Some(cause.clone()));
+                self.leak(retired, Some(cause.clone()));
             }
         }
     }
@@ -587,18 +577,18 @@ impl<D: Driver> Turn<'_, D> {
         let cause = self.context.lost();
         let waiting: Vec<_> = bench.waiting.drain().collect();
         for retired in waiting {
-            self.leak(bench, retired, cause.clone());
+            self.leak(retired, cause.clone());
         }
         bench.lanes.clear();
     }
 
     /// Keeps for ever what may still be in use (P11). Who waits is told.
     #[cold]
-    fn leak(&self, bench: &mut Bench<D>, retired: Retired<D>, cause: Option<std::sync::Arc<DriverFailure>>) {
+    fn leak(&self, retired: Retired<D>, cause: Option<std::sync::Arc<DriverFailure>>) {
         if let Resource::Notice(notice) = retired.resource {
             let lost = self.context.lost().is_some();
             let error = cause.map_or(Error::Closed, if lost { Error::Lost } else { Error::StreamBroken });
-            self.outside(bench, || notice.set(Err(error)));
+            self.outside(|| notice.set(Err(error)));
             return add(&self.reclaim.figures.released, 1);
         }
         add(&self.reclaim.figures.leaked, 1);
@@ -607,17 +597,11 @@ impl<D: Driver> Turn<'_, D> {
 
     /// Runs code that is not ours. A panic of it would take along all that this turn has in hand, memory that the device
     /// still uses included (R4).
-    fn outside(&self, bench: &mut Bench<D>, code: impl FnOnce()) {
+    fn outside(&self, code: impl FnOnce()) {
         if let Err(payload) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(code)) {
             // Not dropped: that could panic too.
             std::mem::forget(payload);
-            self.keep_error(bench, Misuse::PanickedInRelease.into());
-        }
-    }
-
-    fn keep_error(&self, bench: &mut Bench<D>, error: Error) {
-        if bench.errors.len() < ERRORS_KEPT {
-            bench.errors.push(error);
+            self.context.keep_untold(Misuse::PanickedInRelease.into());
         }
     }
 }

@@ -334,9 +334,10 @@ impl<D: Driver> Runtime<D> {
         self.anchor.reclaim.turn(&self.anchor.context, &self.anchor.pins, Ask::Query).total()
     }
 
-    /// Errors of releases that no call was there to return (R7), oldest first; the oldest 16 are kept.
+    /// Errors that no call was there to return (R7): of releases, and of streams and events that were
+    /// destroyed. Oldest first; the oldest 16 are kept.
     pub fn take_release_errors(&self) -> Vec<Error> {
-        self.anchor.reclaim.take_errors()
+        self.anchor.context.take_untold()
     }
 
     /// Destroys the idle streams of the pool; returns how many. Leased and busy ones stay (S6).

@@ -377,8 +377,8 @@ impl<D: Driver> Pool<D> {
             for _ in 0..rounds {
                 let Some(candidate) = self.shelf.lock().take(priority) else { break };
                 match candidate.examine(context) {
+                    Candidate::Claimed if !candidate.destroy(context) => self.shelf.lock().quarantine(candidate),
                     Candidate::Claimed => {
-                        candidate.destroy(context);
                         self.shelf.lock().destroyed(|state| state.id == candidate.id, &candidate.figures());
                         destroyed += 1;
                     }
@@ -436,14 +436,17 @@ impl<D: Driver> StreamState<D> {
         }
     }
 
-    /// Destroys the raw stream: the caller has claimed it, and will not lease it.
-    fn destroy(&self, context: &Context<D>) {
+    /// Destroys the raw stream: the caller has claimed it, and will not lease it. `false`: the driver refused, which is
+    /// kept (R7).
+    fn destroy(&self, context: &Context<D>) -> bool {
         // SAFETY: S6. `examine` proved it idle and unvisited and took it off the shelf, so no lease and no guest uses
         // the handle, now or later: every number on it is complete, and who visits for one turns round at once.
         let answer = unsafe { context.driver.stream_destroy(&self.raw) };
         if let Err(error) = answer {
-            context.fail(Call::StreamDestroy, &error);
+            context.fail_untold(Call::StreamDestroy, &error);
+            return false;
         }
+        true
     }
 
     fn figures(&self) -> Figures {

@@ -38,6 +38,7 @@ list_cases!("reclaim": raw [
     r6_a_lost_device_ends_everything,
     r6_a_future_learns_of_the_loss,
     r7_errors_of_releases_are_kept,
+    r7_errors_of_destroyed_streams_are_kept,
     r7_an_allocation_error_is_the_callers,
     a_future_completes_by_the_worker,
     a_future_completes_by_polling,
@@ -508,6 +509,23 @@ fn r7_errors_of_releases_are_kept<B: Bench>(bench: &B) {
     rig.tap.rules.clear();
     drop(stream);
     drop(rig.shut_down(DEADLINE));
+}
+
+fn r7_errors_of_destroyed_streams_are_kept<B: Bench>(bench: &B) {
+    bench.allow(&["R5"]);
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    stream.synchronize().expect("a wait");
+    drop(stream);
+    rig.tap.rules.fail_always(Call::StreamDestroy, ErrorKind::Unknown);
+    assert_eq!(rig.runtime.trim(), 0, "R7: a stream that could not be destroyed is not counted as gone");
+    let errors = rig.runtime.take_release_errors();
+    let calls: Vec<_> = errors.iter().filter_map(|error| error.failure().map(|failure| failure.call)).collect();
+    assert_eq!(calls, [Call::StreamDestroy], "R7: once, with the call: {errors:?}");
+    assert_eq!(rig.runtime.trim(), 0, "S7: nor is it tried again");
+    rig.tap.rules.clear();
+    let report = rig.shut_down(DEADLINE);
+    assert_eq!(report.streams_left, 1, "R5: the report has it: {report:?}");
 }
 
 fn r7_an_allocation_error_is_the_callers<B: Bench>(bench: &B) {

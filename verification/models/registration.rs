@@ -488,7 +488,7 @@ fn failed_unregister(reached: &Reached) {
     reached.mark_if(!revived, "the wrap was refused");
     assert_eq!(place.pins.census(), (0, 0, 1), "P9: a failed unregister was forgotten");
     assert_eq!(place.world.device.registrations(), 1, "P9: a range was unregistered after all");
-    let told = place.reclaim.take_errors();
+    let told = place.world.context.take_untold();
     assert_eq!(told.len(), 1, "P9: a failed unregister was not reported once");
 }
 
