@@ -13,6 +13,8 @@
 
 #[cfg(mc_loom)]
 mod loom;
+#[cfg(any(mc_loom, mc_shuttle))]
+mod model;
 #[cfg(not(any(mc_loom, mc_shuttle)))]
 mod native;
 #[cfg(any(mc_loom, mc_shuttle))]

@@ -3,6 +3,7 @@
 //! Shuttle is sequentially consistent whatever the orderings say, and has no reduction that could hide an order: it is
 //! the oracle for loom's probes, and reaches sizes that loom does not. It has no leak or race detection.
 
+pub use super::model::{clock, leak, take_back};
 pub use super::no_coop as coop;
 pub use ::shuttle::sync::Arc;
 pub use ::shuttle::thread_local;
@@ -124,39 +125,6 @@ impl<T> ArcCell<T> {
     pub fn store(&self, value: std::sync::Arc<T>) {
         let before = std::mem::replace(&mut *self.0.lock(), value);
         drop(before);
-    }
-}
-
-/// As the native one, but [`take_back`] ends it: a checker asks at the end of an execution for what was not dropped.
-pub fn leak<T: 'static>(value: T) {
-    LEAKED.with(|leaked| leaked.borrow_mut().push(Box::new(value)));
-}
-
-/// Drops what was leaked since the last call, which the end of an execution makes.
-pub fn take_back() {
-    loop {
-        let leaked = LEAKED.with(|leaked| std::mem::take(&mut *leaked.borrow_mut()));
-        if leaked.is_empty() {
-            return;
-        }
-        // May leak in its turn.
-        drop(leaked);
-    }
-}
-
-std::thread_local! {
-    // std's on purpose: one thread of the system runs all of the checker's, and this belongs to the execution as a whole.
-    static LEAKED: std::cell::RefCell<Vec<Box<dyn std::any::Any>>> = const { std::cell::RefCell::new(Vec::new()) };
-}
-
-/// Time stands still in models: a deadline of zero has passed, any other never comes, and no tick is due.
-pub mod clock {
-    pub use std::time::Instant;
-
-    /// The moment at which everything happens.
-    pub fn now() -> Instant {
-        static MOMENT: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
-        *MOMENT.get_or_init(Instant::now)
     }
 }
 
