@@ -1,5 +1,8 @@
 //! A runtime over a tapped driver, with the kernels of the suite: what a case works with.
 
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::ptr::NonNull;
 use std::time::Duration;
 
 use tenure::driver::{Driver, HostPointer, Image, Priority};
@@ -112,6 +115,41 @@ impl<D: Driver> Rig<D> {
         let Self { runtime, module, bump, sum, .. } = self;
         drop((module, bump, sum));
         runtime.shutdown(deadline)
+    }
+}
+
+/// Memory of a case's own that the device may write: freed with this, but kept where the case panics, as then nobody
+/// has waited for the device.
+#[derive(Debug)]
+pub struct Lent<T>(ManuallyDrop<Vec<T>>);
+
+impl<T> Lent<T> {
+    /// Where it starts; it does not move with this.
+    pub fn start(&mut self) -> HostPointer {
+        HostPointer(NonNull::from(&mut **self.0).cast())
+    }
+}
+
+impl<T> From<Vec<T>> for Lent<T> {
+    fn from(memory: Vec<T>) -> Self {
+        Self(ManuallyDrop::new(memory))
+    }
+}
+
+impl<T> Deref for Lent<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.0
+    }
+}
+
+impl<T> Drop for Lent<T> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            // SAFETY: P4. It is dropped here and nowhere else; the case has waited for the device.
+            unsafe { ManuallyDrop::drop(&mut self.0) };
+        }
     }
 }
 

@@ -26,13 +26,13 @@ use tenure::{Buffer, Error, Queue, Stream};
 
 use crate::bench::Bench;
 use crate::faulty::OnPurpose;
-use crate::rig::Rig;
+use crate::rig::{Lent, Rig};
 use crate::tap::Tap;
 
 /// What all threads of one storm share.
 pub struct Storm<D: Driver> {
     rig: Rig<D>,
-    shared: Vec<u32>,
+    shared: Lent<u32>,
     start: HostPointer,
     expected: AtomicU64,
     captures: AtomicU64,
@@ -65,8 +65,8 @@ impl Tally {
 impl<D: Driver> Storm<D> {
     /// A storm over `rig`.
     pub fn new(rig: Rig<D>) -> Self {
-        let mut shared = vec![0_u32; 4];
-        let start = HostPointer(std::ptr::NonNull::from(&mut *shared).cast());
+        let mut shared = Lent::from(vec![0_u32; 4]);
+        let start = shared.start();
         let (expected, captures, replays) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
         Self { rig, shared, start, expected, captures, replays }
     }
@@ -120,7 +120,7 @@ impl<D: Driver> Storm<D> {
         // Relaxed: all threads have been joined.
         let load = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
         let expected = u32::try_from(load(&self.expected)).expect("a storm is short");
-        assert_eq!(self.shared, [expected; 4], "O1: every write to the shared range came after the one before");
+        assert_eq!(self.shared[..], [expected; 4], "O1: every write to the shared range came after the one before");
         Tally {
             captures: load(&self.captures),
             replays: load(&self.replays),

@@ -12,7 +12,7 @@ use tenure::{Error, Freed, Misuse, Queue, Result};
 use super::{list_cases, word};
 use crate::bench::{Bench, SOURCE};
 use crate::faulty::{INJECTED, OnPurpose};
-use crate::rig::{Brake, Rig, Tapped};
+use crate::rig::{Brake, Lent, Rig, Tapped};
 
 list_cases!("capture": raw [
     asking_the_captured_stream_breaks_the_capture,
@@ -205,8 +205,8 @@ fn a_relaxed_thread_breaks_no_capture<B: Bench>(bench: &B) {
                     let memory = driver.malloc_async(&raw.other, 64).expect("an allocation");
                     // SAFETY: O6. As above.
                     assert_eq!(word(unsafe { driver.free_async(&raw.other, memory) }), None, "a free");
-                    let mut host = vec![0_u8; 4096];
-                    let base = tenure::driver::HostPointer(std::ptr::NonNull::from(&mut *host).cast());
+                    let mut host = Lent::from(vec![0_u8; 4096]);
+                    let base = host.start();
                     // SAFETY: P4. The vector lives to the end of the block.
                     let registered = unsafe { driver.host_register(base, 4096, tenure::driver::HostAccess::ReadWrite) };
                     assert_eq!(word(registered), None, "a registration");
@@ -235,8 +235,8 @@ fn a_relaxed_thread_asks_events<B: Bench>(bench: &B) {
 }
 
 fn registering_is_refused_unless_relaxed<B: Bench>(bench: &B) {
-    let mut host = vec![0_u8; 4096];
-    let base = tenure::driver::HostPointer(std::ptr::NonNull::from(&mut *host).cast());
+    let mut host = Lent::from(vec![0_u8; 4096]);
+    let base = host.start();
     for mode in MODES {
         let expected = if mode == CaptureMode::Relaxed { None } else { REFUSED };
         let raw = Raw::begin(bench, mode);

@@ -3,12 +3,12 @@
 use std::thread;
 use std::time::Duration;
 
-use tenure::driver::{Call, ErrorKind, HostPointer};
+use tenure::driver::{Call, ErrorKind};
 use tenure::{Error, Misuse, Queue};
 
 use super::list_cases;
 use crate::bench::Bench;
-use crate::rig::{Brake, Rig};
+use crate::rig::{Brake, Lent, Rig};
 
 list_cases!("ownership": raw [] contract [
     o1_a_read_elsewhere_comes_after_the_write,
@@ -193,8 +193,8 @@ fn o3_a_host_write_waits_for_reads<B: Bench>(bench: &B) {
 fn o3_a_view_keeps_the_device_away<B: Bench>(bench: &B) {
     let rig = Rig::new(bench);
     let stream = rig.stream();
-    let mut memory = vec![1_u32; 4];
-    let start = HostPointer(std::ptr::NonNull::from(&mut *memory).cast());
+    let mut memory = Lent::from(vec![1_u32; 4]);
+    let start = memory.start();
     // SAFETY: P4. The vector outlives the runtime, and is touched through views only.
     let mut first = unsafe { rig.wrap_at(start) }.expect("a wrap");
     // SAFETY: P4. As above.
@@ -219,8 +219,8 @@ fn o3_a_view_keeps_the_device_away<B: Bench>(bench: &B) {
 
 fn o4_two_threads_and_two_streams_lose_no_write<B: Bench>(bench: &B) {
     let rig = Rig::new(bench);
-    let mut memory = vec![0_u32; 4];
-    let start = HostPointer(std::ptr::NonNull::from(&mut *memory).cast());
+    let mut memory = Lent::from(vec![0_u32; 4]);
+    let start = memory.start();
     thread::scope(|scope| {
         for _ in 0..2 {
             let rig = &rig;
@@ -235,7 +235,7 @@ fn o4_two_threads_and_two_streams_lose_no_write<B: Bench>(bench: &B) {
         }
     });
     rig.close();
-    assert_eq!(memory, [200; 4], "O4: every write of both streams was ordered after the one before");
+    assert_eq!(memory[..], [200; 4], "O4: every write of both streams was ordered after the one before");
 }
 
 fn o5_duplicates_collapse<B: Bench>(bench: &B) {
@@ -253,8 +253,8 @@ fn o5_duplicates_collapse<B: Bench>(bench: &B) {
 
 fn o5_crossing_launches_do_not_deadlock<B: Bench>(bench: &B) {
     let rig = Rig::new(bench);
-    let mut memory = vec![1_u32; 8];
-    let start = HostPointer(std::ptr::NonNull::from(&mut *memory).cast());
+    let mut memory = Lent::from(vec![1_u32; 8]);
+    let start = memory.start();
     thread::scope(|scope| {
         for turned in [false, true] {
             let rig = &rig;

@@ -11,7 +11,7 @@ use tenure::{Error, Freed, PinError};
 use super::{list_cases, word};
 use crate::bench::Bench;
 use crate::faulty::{INJECTED, OnPurpose};
-use crate::rig::{Brake, DEADLINE, Rig};
+use crate::rig::{Brake, DEADLINE, Lent, Rig};
 
 list_cases!("registration": raw [
     a_range_is_registered_again_and_again,
@@ -48,10 +48,6 @@ list_cases!("registration": raw [
 
 const PAGE: usize = 4096;
 
-fn pointer(memory: &mut [u8]) -> HostPointer {
-    HostPointer(NonNull::from(memory).cast())
-}
-
 fn register<D: Driver>(driver: &D, base: HostPointer, bytes: usize) -> Option<ErrorKind> {
     // SAFETY: P4. The cases' memory outlives their registrations.
     word(unsafe { driver.host_register(base, bytes, HostAccess::ReadWrite) })
@@ -64,8 +60,8 @@ fn unregister<D: Driver>(driver: &D, base: HostPointer) -> Option<ErrorKind> {
 
 fn a_range_is_registered_again_and_again<B: Bench>(bench: &B) {
     let driver = bench.driver();
-    let mut memory = vec![0_u8; PAGE];
-    let base = pointer(&mut memory);
+    let mut memory = Lent::from(vec![0_u8; PAGE]);
+    let base = memory.start();
     for _ in 0..5 {
         assert_eq!(register(&*driver, base, PAGE), None, "a registration");
         assert!(driver.host_is_registered(base).expect("a question"), "it is registered");
@@ -78,8 +74,8 @@ fn a_range_is_registered_again_and_again<B: Bench>(bench: &B) {
 
 fn the_device_reaches_registered_memory<B: Bench>(bench: &B) {
     let driver = bench.driver();
-    let mut memory = vec![3_u8; PAGE];
-    let base = pointer(&mut memory);
+    let mut memory = Lent::from(vec![3_u8; PAGE]);
+    let base = memory.start();
     assert_eq!(register(&*driver, base, PAGE), None, "a registration");
     let stream = driver.stream_create(Priority::Normal).expect("a stream");
     let device = driver.host_device_address(base).expect("an address");
@@ -95,8 +91,8 @@ fn the_device_reaches_registered_memory<B: Bench>(bench: &B) {
 
 fn registering_twice_is_refused<B: Bench>(bench: &B) {
     let driver = bench.driver();
-    let mut memory = vec![0_u8; PAGE];
-    let base = pointer(&mut memory);
+    let mut memory = Lent::from(vec![0_u8; PAGE]);
+    let base = memory.start();
     assert_eq!(register(&*driver, base, PAGE), None, "a registration");
     assert_eq!(register(&*driver, base, PAGE), Some(ErrorKind::AlreadyRegistered), "the same range");
     assert_eq!(unregister(&*driver, base), None, "its end");
@@ -104,8 +100,8 @@ fn registering_twice_is_refused<B: Bench>(bench: &B) {
 
 fn registering_an_overlap_is_refused<B: Bench>(bench: &B) {
     let driver = bench.driver();
-    let mut memory = vec![0_u8; 4 * PAGE];
-    let base = pointer(&mut memory);
+    let mut memory = Lent::from(vec![0_u8; 4 * PAGE]);
+    let base = memory.start();
     assert_eq!(register(&*driver, base, 2 * PAGE), None, "a registration");
     let overlap = register(&*driver, base.offset(PAGE), 2 * PAGE);
     assert_eq!(overlap, Some(ErrorKind::AlreadyRegistered), "an overlapping range");
@@ -114,8 +110,8 @@ fn registering_an_overlap_is_refused<B: Bench>(bench: &B) {
 
 fn unregistering_the_unknown_is_refused<B: Bench>(bench: &B) {
     let driver = bench.driver();
-    let mut memory = vec![0_u8; PAGE];
-    let base = pointer(&mut memory);
+    let mut memory = Lent::from(vec![0_u8; PAGE]);
+    let base = memory.start();
     assert_eq!(unregister(&*driver, base), Some(ErrorKind::NotRegistered), "never registered");
     assert_eq!(register(&*driver, base, PAGE), None, "a registration");
     assert_eq!(unregister(&*driver, base), None, "its end");
@@ -124,8 +120,8 @@ fn unregistering_the_unknown_is_refused<B: Bench>(bench: &B) {
 
 fn ranges_side_by_side_are_independent<B: Bench>(bench: &B) {
     let driver = bench.driver();
-    let mut memory = vec![0_u8; 2 * PAGE];
-    let (left, right) = (pointer(&mut memory), pointer(&mut memory).offset(PAGE));
+    let mut memory = Lent::from(vec![0_u8; 2 * PAGE]);
+    let (left, right) = (memory.start(), memory.start().offset(PAGE));
     assert_eq!(register(&*driver, left, PAGE), None, "the left one");
     assert_eq!(register(&*driver, right, PAGE), None, "the right one");
     assert_eq!(unregister(&*driver, left), None, "the left one's end");
@@ -153,8 +149,8 @@ fn p1_registered_while_wrapped<B: Bench>(bench: &B) {
 
 fn p2_a_larger_wrap_over_a_live_one_is_refused<B: Bench>(bench: &B) {
     let rig = Rig::new(bench);
-    let mut memory = vec![0_u32; 64];
-    let start = NonNull::from(&mut *memory).cast();
+    let mut memory = Lent::from(vec![0_u32; 64]);
+    let start = memory.start().0.cast();
     // SAFETY: P4. The vector outlives the runtime and is not touched meanwhile.
     let small = unsafe { rig.runtime.wrap_raw::<u32>(start, 32) }.expect("a wrap");
     // SAFETY: P4. As above.
@@ -174,8 +170,8 @@ fn p2_a_larger_wrap_over_a_live_one_is_refused<B: Bench>(bench: &B) {
 fn p2_a_larger_wrap_over_a_pending_one_waits<B: Bench>(bench: &B) {
     let rig = Rig::new(bench);
     let stream = rig.stream();
-    let mut memory = vec![0_u32; 64];
-    let start = HostPointer(NonNull::from(&mut *memory).cast());
+    let mut memory = Lent::from(vec![0_u32; 64]);
+    let start = memory.start();
     // SAFETY: P4. The vector outlives the runtime and is not touched meanwhile.
     let mut small = unsafe { rig.wrap_at(start) }.expect("a wrap");
     let brake = Brake::new(bench);
@@ -204,8 +200,8 @@ fn p2_a_larger_wrap_over_a_pending_one_waits<B: Bench>(bench: &B) {
 fn p3_two_wraps_on_two_streams_share_what_is_known<B: Bench>(bench: &B) {
     let rig = Rig::new(bench);
     let (a, b) = (rig.stream(), rig.stream());
-    let mut memory = vec![1_u32; 4];
-    let start = HostPointer(NonNull::from(&mut *memory).cast());
+    let mut memory = Lent::from(vec![1_u32; 4]);
+    let start = memory.start();
     // SAFETY: P4. The vector outlives the runtime and is not touched meanwhile.
     let (mut first, mut second) = unsafe { (rig.wrap_at(start), rig.wrap_at(start)) };
     let (first, second) = (first.as_mut().expect("a wrap"), second.as_mut().expect("a second wrap"));
@@ -258,8 +254,8 @@ fn p4_the_memory_lives_while_it_is_used<B: Bench>(bench: &B) {
 
 fn p5_each_wrap_gives_one_count_back<B: Bench>(bench: &B) {
     let rig = Rig::new(bench);
-    let mut memory = vec![1_u32; 4];
-    let start = HostPointer(NonNull::from(&mut *memory).cast());
+    let mut memory = Lent::from(vec![1_u32; 4]);
+    let start = memory.start();
     // SAFETY: P4. The vector outlives the runtime and is not touched meanwhile.
     let wrap = || unsafe { rig.wrap_at(start) }.expect("a wrap");
     let (first, second, third) = (wrap(), wrap(), wrap());
@@ -300,8 +296,8 @@ fn p7_dropping_a_busy_wrap_makes_no_call<B: Bench>(bench: &B) {
 
 fn p7_a_pending_range_is_revived<B: Bench>(bench: &B) {
     let rig = Rig::new(bench);
-    let mut memory = vec![1_u32; 4];
-    let start = HostPointer(NonNull::from(&mut *memory).cast());
+    let mut memory = Lent::from(vec![1_u32; 4]);
+    let start = memory.start();
     for _ in 0..3 {
         // SAFETY: P4. The vector outlives the runtime and is not touched meanwhile.
         let wrap = unsafe { rig.wrap_at(start) }.expect("a wrap");
@@ -336,8 +332,8 @@ fn p7_an_explicit_free_waits<B: Bench>(bench: &B) {
 fn p8_a_part_shares_and_an_overlap_is_refused<B: Bench>(bench: &B) {
     let rig = Rig::new(bench);
     let stream = rig.stream();
-    let mut memory = vec![1_u32; 64];
-    let start = HostPointer(NonNull::from(&mut *memory).cast());
+    let mut memory = Lent::from(vec![1_u32; 64]);
+    let start = memory.start();
     // SAFETY: P4. The vector outlives the runtime and is not touched meanwhile.
     let whole = unsafe { rig.runtime.wrap_raw::<u32>(start.offset(16).0.cast(), 32) }.expect("a wrap");
     // SAFETY: P4. As above.
@@ -372,8 +368,8 @@ fn p9_a_failed_unregister_is_quarantined<B: Bench>(bench: &B) {
     bench.allow(&["P7"]);
     for explicit in [false, true] {
         let rig = Rig::new(bench);
-        let mut memory = vec![1_u32; 4];
-        let start = HostPointer(NonNull::from(&mut *memory).cast());
+        let mut memory = Lent::from(vec![1_u32; 4]);
+        let start = memory.start();
         // SAFETY: P4. The vector is leaked at the end, since its range stays registered.
         let wrap = unsafe { rig.wrap_at(start) }.expect("a wrap");
         rig.tap.rules.fail(Call::HostUnregister, 1, ErrorKind::Unknown);
@@ -400,8 +396,8 @@ fn p10_memory_of_others_is_borrowed<B: Bench>(bench: &B) {
     let rig = Rig::new(bench);
     let stream = rig.stream();
     let driver = bench.driver();
-    let mut memory = vec![0_u8; PAGE];
-    let base = pointer(&mut memory);
+    let mut memory = Lent::from(vec![0_u8; PAGE]);
+    let base = memory.start();
     assert_eq!(register(&*driver, base, PAGE), None, "somebody else registers it");
     // SAFETY: P4. The vector outlives the runtime and is not touched meanwhile.
     let mut wrap = unsafe { rig.wrap_at(base) }.expect("P10: it is used as it is");
@@ -436,8 +432,8 @@ fn p11_what_never_ends_stays_registered<B: Bench>(bench: &B) {
 fn p12_memory_at_the_same_address_is_another<B: Bench>(bench: &B) {
     let rig = Rig::new(bench);
     let stream = rig.stream();
-    let mut memory = vec![1_u32; 4];
-    let start = HostPointer(NonNull::from(&mut *memory).cast());
+    let mut memory = Lent::from(vec![1_u32; 4]);
+    let start = memory.start();
     // SAFETY: P4. The vector outlives the runtime, and the host touches it while it is not wrapped.
     let mut wrap = unsafe { rig.wrap_at(start) }.expect("a wrap");
     rig.bump(&stream, &mut wrap, 1).expect("a write is launched");
@@ -448,7 +444,7 @@ fn p12_memory_at_the_same_address_is_another<B: Bench>(bench: &B) {
     assert_eq!(calls::<B>(&rig).0, 2, "P12: it is another registration");
     drop((wrap, stream));
     rig.close();
-    assert_eq!(memory, [2; 4], "and the work was done");
+    assert_eq!(memory[..], [2; 4], "and the work was done");
 }
 
 fn a_vector_comes_back_from_every_path<B: Bench>(bench: &B) {
@@ -573,8 +569,8 @@ fn host_memory_of_the_driver_is_given_back<B: Bench>(bench: &B) {
 
 fn wraps_of_many_threads_keep_the_count<B: Bench>(bench: &B) {
     let rig = Rig::working(bench);
-    let mut memory = vec![0_u32; 4];
-    let start = HostPointer(NonNull::from(&mut *memory).cast());
+    let mut memory = Lent::from(vec![0_u32; 4]);
+    let start = memory.start();
     thread::scope(|scope| {
         for _ in 0..3 {
             let rig = &rig;
@@ -600,5 +596,5 @@ fn wraps_of_many_threads_keep_the_count<B: Bench>(bench: &B) {
     let (registered, unregistered) = calls::<B>(&rig);
     assert_eq!(registered, unregistered, "P5: as many ends as beginnings");
     rig.close();
-    assert_eq!(memory, [90; 4], "O1: every write came after the one before");
+    assert_eq!(memory[..], [90; 4], "O1: every write came after the one before");
 }
