@@ -69,7 +69,7 @@ impl<D: Driver> Context<D> {
         if !failure.kind.is_sticky() {
             return Error::Driver(failure);
         }
-        let cause = self.lost().unwrap_or_else(|| {
+        let cause = self.lost().filter(|_| !mutant!("r7_last_cause")).unwrap_or_else(|| {
             self.lost.store(Arc::new(Some(failure.clone())));
             // Relaxed: as in `lost`.
             self.is_lost.store(true, Ordering::Relaxed);

@@ -86,6 +86,9 @@ impl<D: Driver> Clone for Point<D> {
 impl<D: Driver> Point<D> {
     /// Whether it is known to have completed.
     pub fn is_complete(&self) -> bool {
+        if mutant!("s3_asks_the_stream") {
+            return self.stream.timeline.is_drained();
+        }
         self.stream.timeline.is_complete(self.number)
     }
 
@@ -555,7 +558,8 @@ impl<D: Driver> Record<D> {
         }
         drop(gate);
         if !mutant!("o1_forget_write") {
-            inner.closed.set_writer(Point { stream: owner.clone(), number: write });
+            let number = if mutant!("o1_reads_conflict") { write.max(read) } else { write };
+            inner.closed.set_writer(Point { stream: owner.clone(), number });
         }
         if access == Access::Read {
             inner.slots[0] = Some(owner);

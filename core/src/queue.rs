@@ -228,7 +228,8 @@ pub trait Queue<D: Driver>: Submit<D> {
             return Ok(());
         }
         let mut snapshot = from.to_vec();
-        let host = HostPointer(NonNull::from(&mut *snapshot).cast());
+        let first = if mutant!("c10_no_snapshot") { NonNull::from(from) } else { NonNull::from(&mut *snapshot) };
+        let host = HostPointer(first.cast());
         let number = self.submit_raw(&Memory::write(region.backing), Call::Copy, |driver, stream| {
             // SAFETY: O6, C10. The snapshot is kept until the copy has completed, or by the graph; the region as in
             // `launch`.

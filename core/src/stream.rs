@@ -362,6 +362,7 @@ impl<D: Driver> Pool<D> {
         let Kind::Pooled(priority) = state.kind else { return };
         let broken = if mutant!("s7_recycle_broken") { false } else { state.is_broken() };
         let broken = if mutant!("s5_never_back") { true } else { broken };
+        let priority = if mutant!("s5_wrong_shelf") { Priority::Normal } else { priority };
         let mut shelf = self.shelf.lock();
         match broken {
             true => shelf.quarantine_leased(state),

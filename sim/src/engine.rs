@@ -466,10 +466,8 @@ impl Engine {
         if thread == HostThread::FUNCTIONS {
             return Err(self.refuse_in_function());
         }
-        if let Some(code) = self.lost {
-            return Err(code);
-        }
-        match self.faults.call(call) {
+        // A fault that is planned for the call speaks first: drivers are known to answer anything once the device is lost.
+        match self.faults.call(call).or(self.lost) {
             None => Ok(()),
             Some(code) => {
                 if code.kind().is_sticky() {

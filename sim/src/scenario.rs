@@ -10,6 +10,7 @@
 //! | `parse` | text to tree, with errors that say what was expected |
 //! | `stage`, `play` | what names stand for, and what steps do |
 //! | `run` | schedules, verdicts |
+//! | `progress` | how far a replay is |
 //! | `shrink` | the smallest schedule that still fails |
 //! | `report`, `page`, `drawing` | results as text, JSON and a page with the lanes drawn |
 
@@ -18,6 +19,7 @@ pub mod grammar;
 mod page;
 mod parse;
 mod play;
+mod progress;
 mod replay;
 mod report;
 mod run;
@@ -25,5 +27,6 @@ mod shrink;
 mod stage;
 
 pub use self::parse::{ParseError, parse};
+pub use self::progress::Progress;
 pub use self::replay::{Loaded, Options, Outcome, ScenarioResult, load, replay, replay_text, run_one};
 pub use self::run::Verdict;

@@ -209,6 +209,43 @@ fn files_without_an_end_are_ended() {
 }
 
 #[test]
+fn a_schedule_that_goes_on_is_ended_by_its_steps_and_says_where_it_was() {
+    let scratch = Scratch::new("steps");
+    let file = scratch.file("a.scenario", "stream A\nbuffer x 4 on A\nrepeat 500 {\n  write x = 1 on A\n}\n");
+    let output = tenure(&[&file, "--schedules", "4"]);
+    assert_eq!(output.status.code(), Some(0), "it has an end: {}", out(&output));
+    let output = tenure(&[&file, "--schedules", "4", "--steps", "300"]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = out(&output);
+    assert!(text.contains("R6: no end after 300 steps: main "), "{text}");
+    assert!(text.contains("; the device has ") && text.contains("; the step begun last is line 4\n"), "{text}");
+    assert!(text.contains(" --seed path: --steps 300\n") && text.contains("row | t1 main"), "{text}");
+    let again = objects(&tenure(&[&file, "--json", "--seed", "path:", "--steps", "300"])).remove(0);
+    assert_eq!((&again["outcome"], &again["contract"]), (&"violation".into(), &"R6".into()));
+}
+
+/// Its steps are few enough, but each takes long.
+#[test]
+fn a_schedule_that_takes_too_long_is_ended_and_says_where_it_was() {
+    let scratch = Scratch::new("seconds");
+    scratch.file("a.scenario", WRONG_VALUE);
+    let buffers: String = ["w", "x", "y", "z"].map(|name| format!("buffer {name} 65536 on A\n")).concat();
+    let file = format!("stream A\n{buffers}repeat 10000 {{\nrepeat 9 {{\nwrite w, x, y, z = 1 on A\n}}\n}}\n");
+    scratch.file("b.scenario", &file);
+    let folder = scratch.0.display().to_string();
+    let bounds = ["--seconds", "1", "--steps", "1000000"];
+    let output = tenure(&[&[folder.as_str()], &bounds[..]].concat());
+    assert_eq!(output.status.code(), Some(1), "{}{}", out(&output), complaint(&output));
+    let text = out(&output);
+    assert!(text.starts_with("expectation ") && text.contains("\n  line 4: "), "what came before is told: {text}");
+    let end = text.split_once("b.scenario on cuda-13 (0 schedules)\n  R6: no end after 1 s: ");
+    let end = end.expect("the endless one is named").1;
+    assert!(end.contains(" steps so far; main ") && end.contains("; the step begun last is line 8\n"), "{text}");
+    let objects = objects(&tenure(&[&[folder.as_str(), "--json"], &bounds[..]].concat()));
+    assert_eq!((&objects[1]["outcome"], &objects[1]["contract"]), (&"violation".into(), &"R6".into()));
+}
+
+#[test]
 fn a_reader_that_leaves_early_is_no_crash() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/corpus");
     let mut child = Command::new(env!("CARGO_BIN_EXE_tenure"))

@@ -25,8 +25,8 @@ pub(crate) fn deadlock(stuck: Stuck, who: &str, device: &str, findings: &mut Fin
     findings.violation(line, format!("deadlock: {who}; {device}"));
 }
 
-pub(crate) fn livelock(steps: u64, who: &str, findings: &mut Findings) {
-    findings.violation(Line::R6, format!("no end after {steps} steps: {who}"));
+pub(crate) fn livelock(steps: u64, who: &str, device: &str, findings: &mut Findings) {
+    findings.violation(Line::R6, format!("no end after {steps} steps: {who}; {device}"));
 }
 
 /// What a run left alive.

@@ -253,6 +253,14 @@ impl World {
         self.turns.moved();
     }
 
+    /// What the device has to do, where it may yet do it.
+    pub(crate) fn describe_pending(&self) -> String {
+        match self.engine.live().operations {
+            0 => "the device has nothing to do".into(),
+            pending => format!("the device has {pending} operation(s) to do"),
+        }
+    }
+
     /// What the device is doing, for the message of a deadlock.
     pub(crate) fn describe_device(&self) -> String {
         let pending = self.engine.live().operations;
@@ -309,8 +317,8 @@ pub(crate) fn decide(world: &mut MutexGuard<'_, World>, enter: impl Fn(bool)) ->
             world.stop_for(Stop::Finished);
         }
         if world.stop.is_none() && world.steps >= world.steps_max {
-            let (steps, who) = (world.steps, world.turns.describe());
-            liveness::livelock(steps, &who, &mut world.checkers.findings);
+            let (steps, who, device) = (world.steps, world.turns.describe(), world.describe_pending());
+            liveness::livelock(steps, &who, &device, &mut world.checkers.findings);
             world.note_last_finding();
             world.stop_for(Stop::StepLimit);
         }

@@ -9,6 +9,7 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -94,7 +95,7 @@ fn names_of(error: &Error) -> Vec<String> {
     match error {
         Error::Closed => vec!["closed".into()],
         Error::Driver(failure) => vec![kebab(&format!("{:?}", failure.kind)), "driver".into()],
-        Error::Lost(_) => vec!["lost".into()],
+        Error::Lost(cause) => vec!["lost".into(), format!("lost-{}", cause.code)],
         Error::Misuse(misuse) => vec![first_word(format!("{misuse:?}")), "misuse".into()],
         Error::Pin(pin) => vec![first_word(format!("{pin:?}")), "pin".into()],
         Error::StreamBroken(_) => vec!["stream-broken".into()],
@@ -204,6 +205,7 @@ impl Player<'_> {
             if self.stage.has_failed() {
                 resume_unwind(Box::new(Ended));
             }
+            self.stage.begun.store(step.line, Ordering::Relaxed);
             let done = self.paid(step).and_then(|()| self.action(&step.action, frame));
             self.judge(step, done, frame)?;
         }
@@ -216,6 +218,10 @@ impl Player<'_> {
             Action::Buffer { len, .. } | Action::Host { len, .. } | Action::Pinned { len, .. } => *len,
             _ => 0,
         };
+        self.pay(elements)
+    }
+
+    fn pay(&self, elements: usize) -> Done {
         match self.stage.spend(elements) {
             true => Ok(()),
             false => Err(Trouble::File(format!("the steps of one run come to more than {BUDGET}"))),
@@ -385,8 +391,9 @@ impl Player<'_> {
                 let values = self.host_values(from)?;
                 let sink = self.held(&to.name, frame)?;
                 let mut sink = part(&sink, to)?;
-                on!(self.target(queue, frame)?, queue => queue.write(&values, &mut sink))?;
-                Ok(())
+                let written = on!(self.target(queue, frame)?, queue => queue.write(&values, &mut sink));
+                self.reuse(values)?;
+                Ok(written?)
             }
             Action::Fetch { from, queue, value } => {
                 let source = self.held(&from.name, frame)?;
@@ -604,6 +611,15 @@ impl Player<'_> {
         for index in 0..len {
             crate::host_memory::write(at.offset(index * size_of::<Element>()), &value.to_ne_bytes());
         }
+    }
+
+    /// A caller uses its memory for something else once a call is over: a core that still reads it gets that (C10). It
+    /// stays until the run has ended, so that such a core does no other harm.
+    fn reuse(&self, mut values: Vec<Element>) -> Done {
+        self.pay(values.len())?;
+        values.fill(Element::MAX);
+        self.stage.reused.lock().push(values);
+        Ok(())
     }
 
     /// Plain host memory, as the program sees it.

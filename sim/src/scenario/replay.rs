@@ -4,10 +4,10 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use super::grammar::Scenario;
 use super::parse::parse;
+use super::progress::Progress;
 use super::run::{Explored, Only, Plan, Verdict, explore};
 use crate::profile::Profile;
 
@@ -31,8 +31,11 @@ pub struct Options {
     pub traced: bool,
     /// What replays a file, in the results: a command, up to the file's name.
     pub command: String,
-    /// Counts schedules as they end, for whoever watches how far it is.
-    pub ended: Arc<AtomicU64>,
+    /// Steps of the device and turns of threads, before a schedule counts as endless; 20,000 unless said, and 40,000 in
+    /// drawn ones.
+    pub steps: Option<u64>,
+    /// For whoever watches how far it is.
+    pub progress: Arc<Progress>,
 }
 
 impl Default for Options {
@@ -46,7 +49,8 @@ impl Default for Options {
             only: None,
             traced: false,
             command: "tenure replay".into(),
-            ended: Arc::default(),
+            steps: None,
+            progress: Arc::default(),
         }
     }
 }
@@ -259,8 +263,10 @@ pub fn run_one(loaded: &Loaded, profile: &str, options: &Options) -> ScenarioRes
         exhaustive: options.exhaustive,
         only: options.only.as_deref().and_then(only),
         traced: options.traced,
-        ended: options.ended.clone(),
+        steps: options.steps,
+        progress: options.progress.clone(),
     };
+    options.progress.begin(&loaded.file, profile);
     let played = Profile::named(profile).map(|profile| explore(scenario, &profile, &plan));
     let Explored { schedules, exhaustive, order, warnings, failed, went_well, .. } = played.unwrap_or_default();
     let mut result = ScenarioResult {
@@ -280,7 +286,8 @@ pub fn run_one(loaded: &Loaded, profile: &str, options: &Options) -> ScenarioRes
         (result.lanes, result.trace, result.drawing) = (played.lanes, played.perfetto, played.drawing);
     }
     if let Some((played, seed)) = failed {
-        result.again = Some(format!("{} {} --profile {profile} --seed {seed}", options.command, loaded.file));
+        let steps = options.steps.map(|steps| format!(" --steps {steps}")).unwrap_or_default();
+        result.again = Some(format!("{} {} --profile {profile} --seed {seed}{steps}", options.command, loaded.file));
         result.seed = Some(seed);
         (result.lanes, result.trace, result.drawing) = (played.lanes, played.perfetto, played.drawing);
         match played.failure {

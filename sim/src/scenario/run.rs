@@ -6,13 +6,14 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tenure::sync::coop;
 
 use super::drawing;
 use super::grammar::Scenario;
 use super::play::Player;
+use super::progress::Progress;
 use super::shrink;
 use super::stage::{Failed, Stage, device};
 use crate::Sim;
@@ -109,8 +110,10 @@ pub(crate) struct Plan {
     pub(crate) only: Option<Only>,
     /// Keep the trace of a run that goes well.
     pub(crate) traced: bool,
-    /// Counts schedules as they end.
-    pub(crate) ended: Arc<AtomicU64>,
+    /// Steps before a run counts as endless, where not as many as usual.
+    pub(crate) steps: Option<u64>,
+    /// Told of what is played.
+    pub(crate) progress: Arc<Progress>,
 }
 
 /// A schedule by name.
@@ -123,12 +126,14 @@ pub(crate) enum Only {
 
 /// Plays `scenario` on `profile`, stopping at the first failure.
 pub(crate) fn explore(scenario: &Arc<Scenario>, profile: &Profile, plan: &Plan) -> Explored {
-    let ground = Ground { scenario, builder: builder(scenario, profile), ended: &plan.ended };
+    let limits = |limits: Limits| Limits { steps: plan.steps.unwrap_or(limits.steps), ..limits };
+    let (walked, drawn) = (limits(WALKED), limits(DRAWN));
+    let ground = Ground { scenario, builder: builder(scenario, profile), walked, drawn, progress: &plan.progress };
     let mut explored = Explored::default();
     match &plan.only {
         Some(Only::Seed(seed)) => ground.draw(*seed, 1, &mut explored),
-        Some(Only::Path(choices)) => ground.one(WALKED, choices, &mut explored),
-        Some(Only::LongPath(choices)) => ground.one(DRAWN, choices, &mut explored),
+        Some(Only::Path(choices)) => ground.one(walked, choices, &mut explored),
+        Some(Only::LongPath(choices)) => ground.one(drawn, choices, &mut explored),
         None => {
             let walks = if plan.exhaustive { u64::MAX } else { plan.schedules.div_ceil(2) };
             ground.walk(walks, &mut explored);
@@ -139,7 +144,7 @@ pub(crate) fn explore(scenario: &Arc<Scenario>, profile: &Profile, plan: &Plan) 
         }
     }
     if plan.traced && explored.failed.is_none() && explored.went_well.is_none() {
-        explored.went_well = Some(ground.traced(WALKED, &[]));
+        explored.went_well = Some(ground.traced(walked, &[]));
     }
     explored
 }
@@ -157,7 +162,9 @@ fn builder(scenario: &Scenario, profile: &Profile) -> Builder {
 struct Ground<'g> {
     scenario: &'g Arc<Scenario>,
     builder: Builder,
-    ended: &'g AtomicU64,
+    walked: Limits,
+    drawn: Limits,
+    progress: &'g Progress,
 }
 
 impl Ground<'_> {
@@ -174,10 +181,10 @@ impl Ground<'_> {
     fn walk(&self, walks: u64, explored: &mut Explored) {
         let mut path = Path::default();
         for _ in 0..walks {
-            let (played, schedule) = self.play(WALKED, Schedule::Path(path));
+            let (played, schedule) = self.play(self.walked, Schedule::Path(path));
             explored.count(&played);
             if played.failure.is_some() {
-                explored.failed = Some(self.smallest(WALKED, &played));
+                explored.failed = Some(self.smallest(self.walked, &played));
                 return;
             }
             let Schedule::Path(walked) = schedule else { return };
@@ -192,14 +199,14 @@ impl Ground<'_> {
     fn draw(&self, seed: u64, schedules: u64, explored: &mut Explored) {
         for seed in (0..schedules).map(|offset| seed.wrapping_add(offset)) {
             let schedule = Schedule::Noted(Seeded::new(seed, None), Vec::new());
-            let (played, _) = self.play(DRAWN, schedule);
+            let (played, _) = self.play(self.drawn, schedule);
             explored.count(&played);
             if played.failure.is_some() {
-                explored.failed = Some(self.smallest(DRAWN, &played));
+                explored.failed = Some(self.smallest(self.drawn, &played));
                 return;
             }
             if schedules == 1 {
-                explored.went_well = Some(self.traced(DRAWN, &played.choices));
+                explored.went_well = Some(self.traced(self.drawn, &played.choices));
             }
         }
     }
@@ -233,8 +240,8 @@ impl Ground<'_> {
     }
 
     fn played(&self, builder: Builder, limits: Limits, schedule: Schedule) -> (Played, Schedule) {
-        let played = play(self.scenario, builder, limits, schedule);
-        self.ended.fetch_add(1, Ordering::Relaxed);
+        let played = play(self.scenario, builder, limits, schedule, self.progress);
+        self.progress.end_one();
         played
     }
 }
@@ -258,7 +265,13 @@ fn key(choices: &[u16], limits: Limits) -> String {
     format!("{kind}:{}", numbers.join("."))
 }
 
-fn play(scenario: &Arc<Scenario>, builder: Builder, limits: Limits, schedule: Schedule) -> (Played, Schedule) {
+fn play(
+    scenario: &Arc<Scenario>,
+    builder: Builder,
+    limits: Limits,
+    schedule: Schedule,
+    progress: &Progress,
+) -> (Played, Schedule) {
     let keep_trace = builder.keeps_trace();
     let sim = builder.steps_max(limits.steps).build_with(schedule);
     let mut played = Played::default();
@@ -267,6 +280,7 @@ fn play(scenario: &Arc<Scenario>, builder: Builder, limits: Limits, schedule: Sc
             // What made the stage is no part of the story.
             sim.shared().world.lock().trace = Trace::new(if keep_trace { ROWS } else { 0 });
             let stage = Arc::new(stage);
+            progress.enter(&stage);
             let (failure, report) = perform(&sim, &stage, scenario, limits);
             played.failure = failure.map(|failure| Failure { message: stage.with_names(&failure.message), ..failure });
             played.order = report.order;
@@ -327,7 +341,10 @@ fn perform(sim: &Sim, stage: &Arc<Stage>, scenario: &Arc<Scenario>, limits: Limi
     let violation = report.violations().next().map(|finding| Failure {
         verdict: Verdict::Violation,
         line: Some(finding.line),
-        message: finding.message.clone(),
+        message: match stop {
+            Some(Stop::StepLimit) => format!("{}; {}", finding.message, stage.step_begun()),
+            _ => finding.message.clone(),
+        },
     });
     let expectation = failed.map(|failed| of_scenario(failed, scenario));
     let crash = panics.iter().find(|(_, text)| !text.starts_with("a panic without")).map(|(thread, text)| Failure {

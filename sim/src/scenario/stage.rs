@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -125,6 +125,10 @@ pub(crate) struct Stage {
     pub(crate) has_mishaps: bool,
     /// Where host memory lay, by name: its first byte and how many there are.
     hosts: Mutex<BTreeMap<String, (usize, usize)>>,
+    /// The line of the step begun last, by any thread; zero before the first.
+    pub(crate) begun: AtomicU32,
+    /// Memory that uploads came from: whoever gave it has taken it back.
+    pub(crate) reused: Mutex<Vec<Vec<Element>>>,
     /// What steps may still cost; see [`Stage::spend`].
     budget: AtomicU64,
     /// An answer of the driver for submissions that only want to know their stream.
@@ -164,6 +168,8 @@ impl Stage {
             adopted: Mutex::new(Vec::new()),
             has_mishaps,
             hosts: Mutex::new(BTreeMap::new()),
+            begun: AtomicU32::new(0),
+            reused: Mutex::new(Vec::new()),
             budget: AtomicU64::new(BUDGET),
             refusal,
             module: Mutex::new(Some(module)),
@@ -190,6 +196,26 @@ impl Stage {
         let cost = 1 + elements as u64 / ELEMENTS_A_STEP;
         let paid = self.budget.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(cost));
         paid.is_ok()
+    }
+
+    /// Which step was begun last.
+    pub(crate) fn step_begun(&self) -> String {
+        match self.begun.load(Ordering::Relaxed) {
+            0 => "no step was begun".into(),
+            line => format!("the step begun last is line {line}"),
+        }
+    }
+
+    /// Where a run is, for whoever looks on while it goes on.
+    pub(crate) fn whereabouts(&self) -> String {
+        let begun = self.step_begun();
+        match self.sim.shared().world.try_lock_for(PATIENCE) {
+            Some(world) => {
+                let (who, device) = (world.turns.describe(), world.describe_pending());
+                format!("{} steps so far; {who}; {device}; {begun}", world.steps)
+            }
+            None => format!("the device is in one step; {begun}"),
+        }
     }
 
     /// Notes where `name` lies, for [`Stage::with_names`].
@@ -313,6 +339,9 @@ impl Drop for ForeignCapture {
         drop(self.guard.take());
     }
 }
+
+/// How long to wait for a moment in which a running simulation can be looked at.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The most steps of all threads of one run.
 pub(crate) const BUDGET: u64 = 100_000;

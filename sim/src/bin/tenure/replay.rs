@@ -1,12 +1,12 @@
 //! `tenure replay`: scenario files under every schedule, and what came of them.
 //!
 //! Results go to standard output, what could not be read and the bar to standard error. A thread of its own looks on:
-//! it draws the bar, and ends a run in which no schedule came to an end for [`PATIENCE_STUCK`]. That is the last
-//! resort: schedules are bounded by steps, and only code that spins without a call of the driver gets past those.
+//! it draws the bar, and ends the command when one schedule takes longer than `--seconds`. That is the last resort:
+//! schedules are bounded by steps, and only code that spins without a call of the driver, or steps that take long, get
+//! past those.
 
 use std::io::{IsTerminal, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -14,12 +14,10 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use tenure_sim::scenario::{Options, Outcome, ScenarioResult, Verdict, replay};
+use tenure_sim::scenario::{Options, Outcome, Progress, ScenarioResult, Verdict, replay};
 
 /// A replay that takes longer shows how far it is.
 const PATIENCE_BAR: Duration = Duration::from_secs(1);
-/// How long one schedule may take. They take microseconds.
-const PATIENCE_STUCK: Duration = Duration::from_secs(120);
 /// How often the bar is drawn.
 const TICK: Duration = Duration::from_millis(200);
 
@@ -41,6 +39,13 @@ pub struct Arguments {
     /// Every order, however many there are.
     #[arg(long, conflicts_with = "schedules")]
     exhaustive: bool,
+    /// The most steps of one schedule, of the device and turns of threads: more have no end. 20000 if not said, and
+    /// 40000 where the order is drawn.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    steps: Option<u64>,
+    /// The most seconds that one schedule may take; most take microseconds.
+    #[arg(long, value_name = "N", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    seconds: u64,
     /// Write the first failure, or else the first run, to this file, for ui.perfetto.dev.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
@@ -57,7 +62,7 @@ pub struct Arguments {
 /// # Errors
 /// A line on what cannot be written.
 pub fn run(arguments: &Arguments, options: &Options) -> Result<u8, String> {
-    let watch = Watch::start(options.ended.clone(), arguments.json);
+    let watch = Watch::start(options.progress.clone(), Duration::from_secs(arguments.seconds), arguments.json);
     let mut printed = Ok(());
     let outcome = replay(options, |result, all| {
         watch.tell(result, all);
@@ -98,6 +103,7 @@ impl Arguments {
         };
         options.schedules = self.schedules;
         options.exhaustive = self.exhaustive;
+        options.steps = self.steps;
         options.only.clone_from(&self.seed);
         options.traced = self.trace.is_some() || self.html.is_some();
         Ok(options)
@@ -139,12 +145,12 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
     std::fs::write(path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
-/// How far a replay is: results, and the last one's name.
+/// How many results there are, of how many, and what those said that are not as expected.
 #[derive(Default)]
 struct Far {
     done: u64,
     all: u64,
-    last: String,
+    failed: String,
 }
 
 /// Looks on while another thread replays.
@@ -154,14 +160,24 @@ struct Watch {
     thread: JoinHandle<()>,
 }
 
+/// What the one who looks on needs.
+struct Lookout {
+    far: Arc<Mutex<Far>>,
+    progress: Arc<Progress>,
+    /// How long one schedule may take.
+    patience: Duration,
+    has_bar: bool,
+    is_json: bool,
+}
+
 impl Watch {
-    fn start(ended: Arc<AtomicU64>, is_json: bool) -> Self {
+    fn start(progress: Arc<Progress>, patience: Duration, is_json: bool) -> Self {
         let (over, heard) = channel();
         let far = Arc::new(Mutex::new(Far::default()));
         // Lines of JSON on the same screen would tear the bar.
-        let is_watched = std::io::stderr().is_terminal() && !(is_json && std::io::stdout().is_terminal());
-        let shared = far.clone();
-        let thread = std::thread::spawn(move || look_on(&shared, &ended, &heard, is_watched));
+        let has_bar = std::io::stderr().is_terminal() && !(is_json && std::io::stdout().is_terminal());
+        let lookout = Lookout { far: far.clone(), progress, patience, has_bar, is_json };
+        let thread = std::thread::spawn(move || lookout.look_on(&heard));
         Self { far, over, thread }
     }
 
@@ -169,7 +185,9 @@ impl Watch {
         let mut far = self.far.lock().unwrap_or_else(PoisonError::into_inner);
         far.done += 1;
         far.all = all as u64;
-        far.last = format!("{} on {}", result.file, result.profile);
+        if result.outcome != Verdict::Ok {
+            far.failed += &result.headline();
+        }
     }
 
     fn end(self) {
@@ -179,25 +197,38 @@ impl Watch {
     }
 }
 
-fn look_on(far: &Mutex<Far>, ended: &AtomicU64, over: &Receiver<()>, is_watched: bool) {
-    let start = Instant::now();
-    let mut bar = None;
-    let mut moved = (0, start);
-    while over.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
-        let schedules = ended.load(Ordering::Relaxed);
-        if schedules != moved.0 {
-            moved = (schedules, Instant::now());
+impl Lookout {
+    fn look_on(&self, over: &Receiver<()>) {
+        let start = Instant::now();
+        let mut bar = None;
+        let mut moved = (0, start);
+        while over.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+            let schedules = self.progress.ended();
+            if schedules != moved.0 {
+                moved = (schedules, Instant::now());
+            }
+            let far = self.far.lock().unwrap_or_else(PoisonError::into_inner);
+            if self.has_bar && start.elapsed() >= PATIENCE_BAR {
+                draw(bar.get_or_insert_with(new_bar), &far, schedules);
+            }
+            if moved.1.elapsed() >= self.patience {
+                self.give_up(&far);
+            }
         }
-        let far = far.lock().unwrap_or_else(PoisonError::into_inner);
-        if is_watched && start.elapsed() >= PATIENCE_BAR {
-            draw(bar.get_or_insert_with(new_bar), &far, schedules);
-        }
-        if moved.1.elapsed() >= PATIENCE_STUCK {
-            stuck(&far, schedules);
+        if let Some(bar) = bar {
+            bar.finish_and_clear();
         }
     }
-    if let Some(bar) = bar {
-        bar.finish_and_clear();
+
+    /// The thread that replays cannot be stopped from here: the process ends, with what is known so far.
+    fn give_up(&self, far: &Far) -> ! {
+        let endless = self.progress.endless(self.patience);
+        // As results come, JSON has been printed.
+        let text = if self.is_json { endless.to_json() } else { format!("{}{}", far.failed, endless.headline()) };
+        if let Err(error) = print(&text) {
+            eprintln!("tenure: {error}");
+        }
+        std::process::exit(i32::from(crate::BROKEN))
     }
 }
 
@@ -213,14 +244,4 @@ fn draw(bar: &ProgressBar, far: &Far, schedules: u64) {
     bar.set_length(far.all.max(1));
     bar.set_position(far.done);
     bar.set_message(format!("{schedules} schedules"));
-}
-
-/// The thread that replays cannot be stopped from here: the process ends.
-fn stuck(far: &Far, schedules: u64) -> ! {
-    let after = if far.last.is_empty() { String::new() } else { format!(" after {}", far.last) };
-    eprintln!(
-        "tenure: the schedule{after} has not ended in {} s ({schedules} had): it spins without a call of the driver",
-        PATIENCE_STUCK.as_secs()
-    );
-    std::process::exit(i32::from(crate::BROKEN))
 }
