@@ -378,6 +378,11 @@ impl<D: Driver> Runtime<D> {
         }
     }
 
+    /// [`Stats::retired_pending`] alone. Takes no lock.
+    pub fn retired_pending(&self) -> usize {
+        self.anchor.reclaim.pending()
+    }
+
     /// Drains what can finish within `deadline`, gives back what the runtime owns, and says what is left (R5). Handles
     /// that live on stay valid to drop, and are leaked; new work is refused.
     pub fn shutdown(self, deadline: Duration) -> ShutdownReport {

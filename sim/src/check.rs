@@ -36,7 +36,7 @@ use crate::code::Code;
 use crate::drive::explored::Search;
 use crate::drive::schedule::{Policy, Schedule, Seeded};
 use crate::drive::seat::{self, Seats};
-use crate::drive::turns::Waiting;
+use crate::drive::turns::{Condition, Waiting};
 use crate::drive::world::Stop;
 use crate::driver::{Builder, Report, Sim};
 use crate::fault::Fault;
@@ -354,6 +354,20 @@ impl Sim {
         match seat::of(self.shared()) {
             Some(seat) => drop(seat.pause()),
             None => std::thread::yield_now(),
+        }
+    }
+
+    /// Waits, under a schedule, until the condition holds; not at all where it does. `what` completes "waits for".
+    pub(crate) fn wait_until(&self, what: &'static str, condition: &Condition) {
+        if let Some(seat) = seat::of(self.shared()).filter(|_| !(condition.0)()) {
+            drop(seat.wait(Waiting::Condition(condition.clone()), what));
+        }
+    }
+
+    /// A scheduled thread that has not begun begins no earlier than the condition holds.
+    pub(crate) fn hold_back<T>(&self, thread: &Join<T>, what: &'static str, condition: &Condition) {
+        if let Some(number) = thread.number {
+            self.shared().world.lock().turns.wait(number, Waiting::Condition(condition.clone()), what);
         }
     }
 

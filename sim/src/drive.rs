@@ -16,6 +16,8 @@
 
 pub(crate) mod explored;
 pub(crate) mod fiber;
+pub(crate) mod footprint;
+pub(crate) mod reduced;
 pub(crate) mod schedule;
 pub(crate) mod seat;
 pub(crate) mod seeded;

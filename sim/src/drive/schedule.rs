@@ -13,6 +13,8 @@
 //! Random numbers come from xoshiro256++, whose output for a seed is fixed; bounds are taken from the high bits. So a
 //! seed means the same on every machine.
 
+use super::footprint::Footprint;
+use super::reduced::Reduced;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
@@ -72,9 +74,27 @@ pub(crate) enum Schedule {
     Noted(Seeded, Vec<u16>),
     /// One walk of a search over all orders.
     Path(Path),
+    /// The same, but for orders that come to the same.
+    Reduced(Box<Reduced>),
 }
 
 impl Schedule {
+    /// The index of the actor that moves, of one or several; `done` is what was touched since the last choice. `None`:
+    /// whatever comes has been walked.
+    pub(crate) fn choose_after(&mut self, actors: &[Actor], done: Footprint) -> Option<usize> {
+        match self {
+            Self::Reduced(reduced) => reduced.choose(actors, done),
+            _ => Some(self.choose(actors)),
+        }
+    }
+
+    /// Somebody moves who was not chosen.
+    pub(crate) fn forced(&mut self, done: Footprint) {
+        if let Self::Reduced(reduced) = self {
+            reduced.forced(done);
+        }
+    }
+
     /// The index of the actor that moves; `actors` is not empty.
     pub(crate) fn choose(&mut self, actors: &[Actor]) -> usize {
         if actors.len() <= 1 {
@@ -89,6 +109,8 @@ impl Schedule {
                 index
             }
             Self::Path(path) => path.choose(actors.len()),
+            // With everything touched nobody sleeps.
+            Self::Reduced(reduced) => reduced.choose(actors, Footprint::ALL).unwrap_or(0),
         }
     }
 }

@@ -15,7 +15,8 @@
 //! [`SPINS_MAX`] such rounds in which nobody made a driver call they are held to be stuck for good.
 
 use super::schedule::Actor;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
+use std::sync::Arc;
 
 /// What a host thread waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +27,27 @@ pub(crate) enum Waiting {
     Thread(u32),
     /// A signal of the test.
     Signal(u64),
+    /// Something that other threads can bring about.
+    Condition(Condition),
+}
+
+/// A condition on the program. It is asked at every choice, with the simulation locked: it must not call the driver,
+/// and take no lock that is held across such a call.
+#[derive(Clone)]
+pub(crate) struct Condition(pub(crate) Arc<dyn Fn() -> bool + Send + Sync>);
+
+impl PartialEq for Condition {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Condition {}
+
+impl fmt::Debug for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Condition")
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -203,6 +225,7 @@ impl Turns {
             State::Waiting(Waiting::Device(_), call) => format!("waits for the device in {call}"),
             State::Waiting(Waiting::Thread(other), _) => format!("waits for the end of {}", self.name(*other)),
             State::Waiting(Waiting::Signal(_), name) => format!("waits for the signal {name}"),
+            State::Waiting(Waiting::Condition(_), what) => format!("waits for {what}"),
             State::Spinning { .. } => "waits for a lock".into(),
             State::Ended => "has ended".into(),
         }

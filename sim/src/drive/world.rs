@@ -3,6 +3,7 @@
 //! Whoever has the [`World`] locked is alone with it. Two things leave it: host functions are called without the lock
 //! ([`advance`]), and a host thread that hands its turn on lets go first (`seat`).
 
+use super::footprint::Footprint;
 use super::schedule::{Actor, Schedule};
 use super::turns::{Turns, Waiting};
 use crate::checker::liveness::{self, Stuck};
@@ -68,6 +69,8 @@ pub(crate) enum Stop {
     Deadlock,
     /// The limit of steps was reached.
     StepLimit,
+    /// Whatever comes has been walked in another order.
+    CutOff,
     /// A host thread panicked.
     Panic,
 }
@@ -94,6 +97,9 @@ pub(crate) struct World {
     pub(crate) steps_max: u64,
     /// How long a wait outside of a schedule looks on while nothing moves.
     pub(crate) patience: Duration,
+    /// What the step under way has touched; everything, unless the schedule is to know.
+    pub(crate) footprint: Footprint,
+    pub(crate) tells_footprints: bool,
     /// The device's own thread is to end.
     pub(crate) is_closed: bool,
     ready: Vec<Ready>,
@@ -120,6 +126,8 @@ impl World {
             steps: 0,
             steps_max,
             patience: Duration::MAX,
+            footprint: Footprint::ALL,
+            tells_footprints: false,
             is_closed: false,
             ready: Vec::new(),
             actors: Vec::new(),
@@ -128,7 +136,7 @@ impl World {
 
     /// Shows the checkers, the clock and the trace all that happened since the last time.
     pub(crate) fn settle(&mut self) {
-        let Self { engine, checkers, clock, trace, .. } = self;
+        let Self { engine, checkers, clock, trace, footprint, tells_footprints, .. } = self;
         let mut log = trace.lend();
         engine.take_events(&mut log);
         for event in &log {
@@ -136,6 +144,9 @@ impl World {
             checkers.on(event);
             let span = clock.on(event, engine.profile());
             trace.on(event, span, checkers.findings.step);
+            if *tells_footprints {
+                footprint.event(event);
+            }
             for finding in &checkers.findings.all()[before..] {
                 trace.found(finding, clock.now_ns());
             }
@@ -202,6 +213,7 @@ impl World {
         match waiting {
             Waiting::Thread(other) => self.turns.has_ended(*other),
             Waiting::Signal(signal) => self.signals.contains(signal),
+            Waiting::Condition(condition) => (condition.0)(),
             Waiting::Device(token) => match self.held.get(*token as usize).and_then(Option::as_ref) {
                 Some(Held::Unit(wait)) => self.engine.is_over(wait),
                 Some(Held::Address(wait)) => self.engine.is_over(wait),
@@ -245,6 +257,19 @@ impl World {
         liveness::deadlock(stuck, &who, &device, &mut self.checkers.findings);
         self.note_last_finding();
         self.stop_for(Stop::Deadlock);
+    }
+
+    /// What the step that has ended touched.
+    fn take_footprint(&mut self) -> Footprint {
+        match self.tells_footprints {
+            true => std::mem::take(&mut self.footprint),
+            false => Footprint::ALL,
+        }
+    }
+
+    /// The running thread does something that no event tells.
+    pub(crate) fn touch_all(&mut self) {
+        self.footprint = Footprint::ALL;
     }
 
     /// Ends the run. The first reason counts; threads get their turns anew, to unwind.
@@ -326,7 +351,9 @@ pub(crate) fn decide(world: &mut MutexGuard<'_, World>, enter: impl Fn(bool)) ->
             return world.turns.next_alive();
         }
         world.list_actors();
+        let done = world.take_footprint();
         if world.actors.is_empty() {
+            world.schedule.forced(done);
             let spinner = world.turns.try_spinner();
             if spinner.is_some() {
                 return spinner;
@@ -334,9 +361,13 @@ pub(crate) fn decide(world: &mut MutexGuard<'_, World>, enter: impl Fn(bool)) ->
             world.deadlock();
             continue;
         }
-        let index = {
+        let chosen = {
             let World { schedule, actors, .. } = &mut **world;
-            schedule.choose(actors)
+            schedule.choose_after(actors, done)
+        };
+        let Some(index) = chosen else {
+            world.stop_for(Stop::CutOff);
+            continue;
         };
         match world.actors[index] {
             Actor::Host(number) => {
@@ -345,7 +376,11 @@ pub(crate) fn decide(world: &mut MutexGuard<'_, World>, enter: impl Fn(bool)) ->
             }
             Actor::Device(_) => {
                 let devices = world.actors.len() - world.ready.len();
-                let choice = world.ready[index - devices].choice;
+                let ready = world.ready[index - devices];
+                if world.tells_footprints {
+                    world.footprint.work(ready.stream, ready.work);
+                }
+                let choice = ready.choice;
                 advance(world, choice, &enter);
             }
         }

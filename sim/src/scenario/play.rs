@@ -206,6 +206,9 @@ impl Player<'_> {
                 resume_unwind(Box::new(Ended));
             }
             self.stage.begun.store(step.line, Ordering::Relaxed);
+            if !is_told(&step.action) {
+                self.stage.sim.shared().world.lock().touch_all();
+            }
             let done = self.paid(step).and_then(|()| self.action(&step.action, frame));
             self.judge(step, done, frame)?;
         }
@@ -1133,6 +1136,37 @@ impl Player<'_> {
             Mishap::Lose(code) => return sim.lose_device(code),
         });
     }
+}
+
+/// Whether all that the step does to the simulation are driver calls and accesses that the simulation is told of. Blocks
+/// are looked into.
+fn is_told(action: &Action) -> bool {
+    matches!(
+        action,
+        Action::Stream { .. }
+            | Action::Clone { .. }
+            | Action::Buffer { .. }
+            | Action::Host { .. }
+            | Action::Launch { .. }
+            | Action::Copy { .. }
+            | Action::Fill { .. }
+            | Action::Upload { .. }
+            | Action::Fetch { .. }
+            | Action::FetchLater { .. }
+            | Action::Completion { .. }
+            | Action::Await { .. }
+            | Action::Record { .. }
+            | Action::Order { .. }
+            | Action::Sync { .. }
+            | Action::Ask { .. }
+            | Action::Signal { .. }
+            | Action::Wait { .. }
+            | Action::Drop { .. }
+            | Action::Free { .. }
+            | Action::Forget { .. }
+            | Action::Poll
+            | Action::Repeat { .. }
+    )
 }
 
 enum Waitable {

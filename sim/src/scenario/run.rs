@@ -1,14 +1,12 @@
 //! Runs a scenario under many schedules and says what came of it.
 //!
-//! Small scenarios are walked through in every order; where that takes more walks than half of the schedules asked for,
-//! the other half is drawn from seeds. Host threads are coroutines, one more of them is the runtime's worker: it takes
+//! Small scenarios are walked through in every order (see `reduced`); where that takes more walks than half of the
+//! schedules asked for, the other half is drawn from seeds. Host threads are coroutines, one more of them is the runtime's worker: it takes
 //! its turns by `poll`, as many as [`Limits`] says, so that a run has an end.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-use tenure::sync::coop;
 
 use super::drawing;
 use super::grammar::Scenario;
@@ -19,8 +17,11 @@ use super::stage::{Failed, Stage, device};
 use crate::Sim;
 use crate::checker::{Line, OrderFigures, Severity};
 use crate::drive::Drive;
+use crate::drive::footprint::Footprint;
+use crate::drive::reduced::Reduced;
 use crate::drive::schedule::{Path, Schedule, Seeded};
 use crate::drive::seat::{self, Seats};
+use crate::drive::turns::Condition;
 use crate::drive::world::Stop;
 use crate::driver::{Builder, Report};
 use crate::profile::Profile;
@@ -60,6 +61,8 @@ impl Failure {
 #[derive(Default)]
 pub(crate) struct Played {
     pub(crate) failure: Option<Failure>,
+    /// What would have come has been walked in another order.
+    pub(crate) is_cut_off: bool,
     /// The choices that replay it.
     pub(crate) choices: Vec<u16>,
     pub(crate) steps: u64,
@@ -177,19 +180,19 @@ impl Ground<'_> {
         }
     }
 
-    /// Every order, depth first, up to `walks` of them.
+    /// Every order, depth first, up to `walks` of them; of orders that come to the same, one.
     fn walk(&self, walks: u64, explored: &mut Explored) {
-        let mut path = Path::default();
+        let mut search = Box::new(Reduced::new(Footprint::is_apart));
         for _ in 0..walks {
-            let (played, schedule) = self.play(self.walked, Schedule::Path(path));
+            let (played, schedule) = self.play(self.walked, Schedule::Reduced(search));
             explored.count(&played);
             if played.failure.is_some() {
                 explored.failed = Some(self.smallest(self.walked, &played));
                 return;
             }
-            let Schedule::Path(walked) = schedule else { return };
-            path = walked;
-            if !path.advance() {
+            let Schedule::Reduced(walked) = schedule else { return };
+            search = walked;
+            if !search.advance() {
                 explored.exhaustive = true;
                 return;
             }
@@ -248,8 +251,11 @@ impl Ground<'_> {
 
 impl Explored {
     fn count(&mut self, played: &Played) {
-        self.schedules += 1;
         self.steps += played.steps;
+        if played.is_cut_off {
+            return;
+        }
+        self.schedules += 1;
         self.order.edges += played.order.edges;
         self.order.edges_needed += played.order.edges_needed;
         if self.warnings.len() < WARNINGS_MAX {
@@ -277,8 +283,14 @@ fn play(
     let mut played = Played::default();
     match Stage::new(sim.clone(), scenario) {
         Ok(stage) => {
-            // What made the stage is no part of the story.
-            sim.shared().world.lock().trace = Trace::new(if keep_trace { ROWS } else { 0 });
+            {
+                let mut world = sim.shared().world.lock();
+                // What made the stage is no part of the story.
+                world.trace = Trace::new(if keep_trace { ROWS } else { 0 });
+                // A fault counts what all streams do: with one, no two steps may change places.
+                world.tells_footprints = matches!(world.schedule, Schedule::Reduced(_)) && !stage.has_faults;
+                world.footprint = Footprint::default();
+            }
             let stage = Arc::new(stage);
             progress.enter(&stage);
             let (failure, report) = perform(&sim, &stage, scenario, limits);
@@ -294,9 +306,11 @@ fn play(
     }
     let mut world = sim.shared().world.lock();
     played.steps = world.steps;
+    played.is_cut_off = world.stop == Some(Stop::CutOff) && played.failure.is_none();
     let schedule = std::mem::replace(&mut world.schedule, Schedule::First);
     played.choices = match &schedule {
         Schedule::Path(path) => path.taken(),
+        Schedule::Reduced(reduced) => reduced.taken(),
         Schedule::Noted(_, choices) => choices.clone(),
         _ => Vec::new(),
     };
@@ -369,8 +383,11 @@ fn lead(stage: &Arc<Stage>, scenario: &Arc<Scenario>, limits: Limits) {
     if has_threads {
         player.play(&scenario.setup);
     }
-    let (worker_stage, worker_over) = (stage.clone(), over.clone());
-    let worker = stage.sim.spawn_daemon("worker", move || work(&worker_stage, &worker_over, limits.worker_turns));
+    let (worker_stage, worker_over, has_work) = (stage.clone(), over.clone(), has_work(stage, &over));
+    let may_begin = has_work.clone();
+    let body = move || work(&worker_stage, &worker_over, &has_work, limits.worker_turns);
+    let worker = stage.sim.spawn_daemon("worker", body);
+    stage.sim.hold_back(&worker, RELEASE, &may_begin);
     if !has_threads {
         player.play(&scenario.setup);
     }
@@ -390,25 +407,30 @@ fn lead(stage: &Arc<Stage>, scenario: &Arc<Scenario>, limits: Limits) {
 }
 
 /// The runtime's worker, so many turns long: one whenever something is retired.
-fn work(stage: &Stage, over: &AtomicBool, turns: u32) {
+fn work(stage: &Stage, over: &AtomicBool, has_work: &Condition, turns: u32) {
     for _ in 0..turns {
-        loop {
-            if over.load(Ordering::Relaxed) || stage.has_failed() {
-                return;
-            }
-            let Some(runtime) = stage.runtime.lock().clone() else { return };
-            if runtime.stats().retired_pending > 0 {
-                runtime.poll();
-                break;
-            }
-            drop(runtime);
-            if !coop::yield_blocked() {
-                return;
-            }
+        stage.sim.wait_until(RELEASE, has_work);
+        if over.load(Ordering::Relaxed) || stage.has_failed() {
+            return;
         }
+        let Some(runtime) = stage.runtime.lock().clone() else { return };
+        runtime.poll();
     }
 }
 
+/// Something is retired, or nothing will be any more.
+fn has_work(stage: &Arc<Stage>, over: &Arc<AtomicBool>) -> Condition {
+    // The simulation keeps the condition, and the stage the simulation.
+    let (stage, over) = (Arc::downgrade(stage), over.clone());
+    Condition(Arc::new(move || {
+        let Some(stage) = stage.upgrade() else { return true };
+        let retired = stage.runtime.lock().as_ref().map(tenure::Runtime::retired_pending);
+        over.load(Ordering::Relaxed) || stage.has_failed() || retired != Some(0)
+    }))
+}
+
+/// What the worker waits for.
+const RELEASE: &str = "something to release";
 /// What a device has where the file does not say, and the most that it can say: more would slow every schedule down and
 /// show nothing new.
 pub(crate) const DEVICE_BYTES_MAX: u64 = 256 << 20;
@@ -418,3 +440,6 @@ const WARNINGS_MAX: usize = 8;
 const ROWS: usize = 4096;
 /// How many rows of lanes a failure shows.
 const LANES_ROWS: usize = 120;
+
+#[cfg(test)]
+mod tests;

@@ -123,6 +123,8 @@ pub(crate) struct Stage {
     pub(crate) adopted: Mutex<Vec<StreamHandle>>,
     /// Release errors are expected: the scenario makes something go wrong.
     pub(crate) has_mishaps: bool,
+    /// The scenario makes something go wrong at some count of calls or operations.
+    pub(crate) has_faults: bool,
     /// Where host memory lay, by name: its first byte and how many there are.
     hosts: Mutex<BTreeMap<String, (usize, usize)>>,
     /// The line of the step begun last, by any thread; zero before the first.
@@ -150,12 +152,15 @@ impl Stage {
         }
         let runtime = Runtime::with(sim.clone(), config).map_err(|error| error.to_string())?;
         let mut signals = BTreeMap::new();
-        let mut has_mishaps = false;
+        let (mut has_mishaps, mut has_faults) = (false, false);
         for_each_step(scenario, &mut |step| match &step.action {
             Action::Signal { name } | Action::Wait { name } => {
                 signals.entry(name.clone()).or_insert_with(|| sim.signal(kept(name)));
             }
-            Action::Mishap(mishap) => has_mishaps |= !matches!(mishap, Mishap::SkipFunction(_)),
+            Action::Mishap(mishap) => {
+                has_faults = true;
+                has_mishaps |= !matches!(mishap, Mishap::SkipFunction(_));
+            }
             _ => {}
         });
         Ok(Self {
@@ -167,6 +172,7 @@ impl Stage {
             failed: Mutex::new(None),
             adopted: Mutex::new(Vec::new()),
             has_mishaps,
+            has_faults,
             hosts: Mutex::new(BTreeMap::new()),
             begun: AtomicU32::new(0),
             reused: Mutex::new(Vec::new()),
