@@ -6,6 +6,7 @@
 
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
+use std::ptr::NonNull;
 
 use crate::driver::{Argument, DeviceAddress, Driver};
 use crate::error::{Misuse, Result};
@@ -125,6 +126,13 @@ pub trait Readable<T: Element, D: Driver> {
     /// The range.
     fn region(&self) -> Region<'_, D>;
 
+    /// Who used it: the record of the range's backing.
+    #[doc(hidden)]
+    #[inline]
+    fn record(&self) -> Option<&Record<D>> {
+        self.region().backing.record()
+    }
+
     /// How many elements.
     fn element_count(&self) -> usize {
         usize::try_from(self.region().bytes).unwrap_or(usize::MAX) / size_of::<T>().max(1)
@@ -140,9 +148,22 @@ pub trait Writable<T: Element, D: Driver>: Readable<T, D> {}
 #[derive(Debug)]
 pub struct Buffer<T: Element, D: Driver> {
     backing: Backing<D>,
+    place: Place<D>,
     len: usize,
     element: PhantomData<T>,
 }
+
+/// What a launch wants of a backing, at hand without following it.
+#[derive(Debug)]
+struct Place<D: Driver> {
+    record: Option<NonNull<Record<D>>>,
+    base: DeviceAddress,
+}
+
+// SAFETY: O6. It is no more than a shared reference to a record, which threads share by the backing beside it.
+unsafe impl<D: Driver> Send for Place<D> where Record<D>: Sync {}
+// SAFETY: O6. As for `Send`.
+unsafe impl<D: Driver> Sync for Place<D> where Record<D>: Sync {}
 
 /// What an explicit free came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,7 +177,8 @@ pub enum Freed {
 
 impl<T: Element, D: Driver> Buffer<T, D> {
     pub(crate) fn new(backing: Backing<D>, len: usize) -> Self {
-        Self { backing, len, element: PhantomData }
+        let place = Place { record: backing.record().map(NonNull::from), base: base(&backing) };
+        Self { backing, place, len, element: PhantomData }
     }
 
     /// How many elements.
@@ -270,7 +292,14 @@ impl<'a, T: Element, D: Driver> ViewMut<'a, T, D> {
 impl<T: Element, D: Driver> Readable<T, D> for Buffer<T, D> {
     #[inline]
     fn region(&self) -> Region<'_, D> {
-        region::<T, D>(&self.backing, 0, self.len)
+        Region { backing: &self.backing, address: self.place.base, bytes: bytes_of::<T>(self.len) }
+    }
+
+    #[inline]
+    fn record(&self) -> Option<&Record<D>> {
+        // SAFETY: O6. The record lies in what `backing` shares, so it stays, where it is, as long as this handle; and
+        // whoever wants it exclusively must be the last to hold the backing.
+        self.place.record.map(|record| unsafe { record.as_ref() })
     }
 }
 
@@ -292,12 +321,16 @@ impl<T: Element, D: Driver> Writable<T, D> for ViewMut<'_, T, D> {}
 
 #[inline]
 fn region<T: Element, D: Driver>(backing: &Backing<D>, offset: u64, len: usize) -> Region<'_, D> {
-    let base = match backing {
+    Region { backing, address: base(backing).offset(offset), bytes: bytes_of::<T>(len) }
+}
+
+#[inline]
+fn base<D: Driver>(backing: &Backing<D>) -> DeviceAddress {
+    match backing {
         Backing::Empty => DeviceAddress(0),
         Backing::Memory(allocation) => allocation.address,
         Backing::Pin(lease) => lease.device,
-    };
-    Region { backing, address: base.offset(offset), bytes: bytes_of::<T>(len) }
+    }
 }
 
 /// The size of `len` elements that exist, so that it fits.

@@ -374,7 +374,7 @@ impl<D: Driver> Submit<D> for Capture<'_, D> {
 
     fn submit_raw<'a, R>(
         &self,
-        uses: &(impl UseSet<'a, D> + ?Sized),
+        uses: impl UseSet<'a, D>,
         call: Call,
         enqueue: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
     ) -> Result<(R, u64)>
@@ -389,7 +389,7 @@ impl<D: Driver> Submit<D> for Capture<'_, D> {
         if mutant!("c8_uses_stamped") {
             used = list.iter().filter_map(|memory| Some(Use::new(memory.backing.record()?, memory.access))).collect();
         }
-        let outcome = submit(&self.session.anchor.context, &self.state, &mut used, call, enqueue);
+        let outcome = submit(&self.session.anchor.context, &self.state, &used, call, enqueue);
         if let Err(error) = &outcome {
             self.session.listed.lock().failed.get_or_insert_with(|| error.clone());
         }
@@ -505,8 +505,8 @@ impl<D: Driver> Executable<D> {
         let stamped = |access| if mutant!("c5_written_as_read") { Access::Read } else { access };
         let uses = held.filter_map(|(backing, access)| Some(Use::new(backing.record()?, stamped(*access))));
         let own = Use::new(&self.record, if mutant!("c5_replays_unordered") { Access::Read } else { Access::Write });
-        let mut uses: SmallVec<[Use<'_, D>; 32]> = uses.chain([own]).collect();
-        submit(&self.anchor.context, stream.state(), &mut uses, Call::GraphLaunch, |driver, raw| {
+        let uses: SmallVec<[Use<'_, D>; 32]> = uses.chain([own]).collect();
+        submit(&self.anchor.context, stream.state(), &uses, Call::GraphLaunch, |driver, raw| {
             // SAFETY: C4. The holdings keep all that the graph names; they go only with the executable, after its
             // record's last point.
             unsafe { driver.graph_launch(self.raw(), raw) }

@@ -111,7 +111,7 @@ impl<D: Driver> Event<D> {
         stream.state().check_takes_work(context)?;
         let raw = &stream.state().raw;
         context.check(Call::StreamWaitEvent, context.driver.stream_wait_event(raw, self.raw()))?;
-        let at = stream.state().timeline.submit(&gate);
+        let at = stream.state().number_wait(&gate);
         gate.follows.insert(self.point.stream.id(), self.point.number, at);
         Ok(())
     }

@@ -50,7 +50,7 @@ impl<'a, T: Element, R: Readable<T, D>, D: Driver> Fits<'a, Read<T>, D> for &'a 
     #[inline]
     fn pack(self) -> (Memory<'a, D>, Argument) {
         let region = self.region();
-        (Memory::read(region.backing), region.argument())
+        (Memory::with_record(region.backing, self.record(), Access::Read), region.argument())
     }
 }
 
@@ -59,8 +59,9 @@ impl<'a, T: Element, W: Writable<T, D>, D: Driver> Fits<'a, Write<T>, D> for &'a
 
     #[inline]
     fn pack(self) -> (Memory<'a, D>, Argument) {
-        let region = W::region(self);
-        (Memory::write(region.backing), region.argument())
+        let written: &'a W = self;
+        let region = written.region();
+        (Memory::with_record(region.backing, written.record(), Access::Write), region.argument())
     }
 }
 
@@ -70,10 +71,15 @@ impl<'a, T: Scalar, D: Driver> Fits<'a, T, D> for T {
     #[inline]
     fn pack(self) -> ((), Argument) {
         let () = T::FITS;
-        let mut words = [0_u64; 2];
         let bytes = bytemuck::bytes_of(&self);
-        bytemuck::bytes_of_mut(&mut words)[..bytes.len()].copy_from_slice(bytes);
-        ((), Argument::Scalar { words, bytes: bytes.len() as u64 })
+        // Put together in registers: written to memory by halves, it would stall whoever reads it as a whole.
+        let word = |at: usize| {
+            let mut word = [0_u8; 8];
+            let part = &bytes[bytes.len().min(at)..bytes.len().min(at + 8)];
+            word[..part.len()].copy_from_slice(part);
+            u64::from_ne_bytes(word)
+        };
+        ((), Argument::Scalar { words: [word(0), word(8)], bytes: bytes.len() as u64 })
     }
 }
 
@@ -106,6 +112,12 @@ macro_rules! arguments {
         }
 
         impl<D: Driver, $($argument: Records<D>),*> Records<D> for ($($argument,)*) {
+            #[inline]
+            #[allow(unused_variables, reason = "the empty tuple has nothing to look at")]
+            fn all_outright(&self, stream: u64) -> bool {
+                true $(&& self.$index.all_outright(stream))*
+            }
+
             #[inline]
             #[allow(unused_variables, reason = "the empty tuple has nothing to test")]
             fn all(&self, test: impl Fn(&Record<D>, Access) -> bool + Copy) -> bool {

@@ -51,7 +51,7 @@ use crate::mutant;
 use crate::ordering;
 use crate::stream::{Gate, Kind, StreamState};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use crate::sync::{Arc, Mutex, MutexGuard};
+use crate::sync::{Apart, Arc, BiasedGuard, Mutex, MutexGuard};
 use smallvec::SmallVec;
 
 pub mod follow;
@@ -126,15 +126,11 @@ pub struct Record<D: Driver> {
     cover: AtomicU64,
     /// The last read and the last write of the stream that covers, by [`Access`].
     last: [AtomicU64; 2],
-    slots: [Slot; SLOTS],
+    readers: [AtomicU64; SLOTS],
+    // Apart, since each is written by another thread with each of its launches.
+    reads: [Apart<AtomicU64>; SLOTS],
     views: Views,
     inner: Mutex<Inner<D>>,
-}
-
-#[derive(Debug)]
-struct Slot {
-    stream: AtomicU64,
-    read: AtomicU64,
 }
 
 /// What only movers need. Held through a move.
@@ -154,6 +150,14 @@ pub struct Use<'a, D: Driver> {
     pub access: Access,
 }
 
+impl<D: Driver> Clone for Use<'_, D> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<D: Driver> Copy for Use<'_, D> {}
+
 impl<'a, D: Driver> Use<'a, D> {
     /// A use of `record`.
     pub fn new(record: &'a Record<D>, access: Access) -> Self {
@@ -168,13 +172,20 @@ impl<'a, D: Driver> Use<'a, D> {
 /// The buffers of one submission, however they are held. Where their number is known when a launch is compiled, going
 /// through them costs no loop.
 pub trait Records<D: Driver> {
+    /// Whether there is a record of every one, and `stream` covers them outright. The caller holds its gate.
+    fn all_outright(&self, stream: u64) -> bool;
     /// Whether `test` holds for every one.
     fn all(&self, test: impl Fn(&Record<D>, Access) -> bool + Copy) -> bool;
     /// Does `act` with every one.
     fn each(&self, act: impl Fn(&Record<D>, Access) + Copy);
 }
 
-impl<D: Driver> Records<D> for [Use<'_, D>] {
+impl<D: Driver> Records<D> for &[Use<'_, D>] {
+    #[inline]
+    fn all_outright(&self, stream: u64) -> bool {
+        self.iter().all(|used| used.record.is_cover(stream))
+    }
+
     #[inline]
     fn all(&self, test: impl Fn(&Record<D>, Access) -> bool + Copy) -> bool {
         self.iter().all(|used| test(used.record, used.access))
@@ -189,7 +200,7 @@ impl<D: Driver> Records<D> for [Use<'_, D>] {
 /// Enqueues one submission that uses `uses` on `stream`, ordered after all that conflicts with it; returns its number.
 ///
 /// `enqueue` makes the driver call. It runs once, under the stream's gate, or not at all. `uses` may name a buffer
-/// twice. It comes back sorted if the slow way was taken.
+/// twice.
 ///
 /// # Errors
 /// When `enqueue` or an edge failed, or the call cannot be made here. Nothing was submitted then, and every buffer is
@@ -198,59 +209,78 @@ impl<D: Driver> Records<D> for [Use<'_, D>] {
 pub fn submit<D: Driver, R>(
     context: &Context<D>,
     stream: &Arc<StreamState<D>>,
-    uses: &mut [Use<'_, D>],
+    uses: &[Use<'_, D>],
     call: Call,
     enqueue: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
 ) -> Result<(R, u64)> {
-    match submit_covered(context, stream, &*uses, call, enqueue) {
-        Ok(outcome) => outcome,
-        Err(enqueue) => submit_moving(context, stream, uses, call, enqueue),
-    }
+    submit_covered(context, stream, uses, call, enqueue, move |uses, enqueue| {
+        submit_moving(context, stream, uses, call, enqueue)
+    })
 }
 
 /// [`submit`] where `stream` covers every use: under its gate, and without a list. Otherwise nothing was done, and
-/// `enqueue` comes back.
+/// `moving` gets `uses` and `enqueue`. They go by value: lent to the slow way, they would lie in memory on the fast one
+/// too.
 #[inline]
-pub fn submit_covered<D: Driver, R, F>(
+pub fn submit_covered<D: Driver, R, U: Records<D>, F>(
     context: &Context<D>,
     stream: &StreamState<D>,
-    uses: &(impl Records<D> + ?Sized),
+    uses: U,
     call: Call,
     enqueue: F,
-) -> std::result::Result<Result<(R, u64)>, F>
+    moving: impl FnOnce(U, F) -> Result<(R, u64)>,
+) -> Result<(R, u64)>
+where
+    F: FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
+{
+    // Mostly the gate favours the thread, and all is covered outright.
+    if let Some(gate) = stream.gate_favoured()
+        && uses.all_outright(stream.id().number())
+    {
+        let gate = unless_planted_window(stream, gate);
+        let (value, number) = stream.enqueue(context, call, &gate, enqueue)?;
+        uses.each(|record, access| record.stamp_cover(access, number));
+        return Ok((value, number));
+    }
+    submit_gated(context, stream, uses, call, enqueue, moving)
+}
+
+/// [`submit_covered`] by a gate that may not favour the thread, and where some of the uses may be reads of what the
+/// stream shares with others.
+#[inline(never)]
+fn submit_gated<D: Driver, R, U: Records<D>, F>(
+    context: &Context<D>,
+    stream: &StreamState<D>,
+    uses: U,
+    call: Call,
+    enqueue: F,
+    moving: impl FnOnce(U, F) -> Result<(R, u64)>,
+) -> Result<(R, u64)>
 where
     F: FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
 {
     let id = stream.id().number();
     let Some(gate) = stream.gate_or(|| is_within(Place::Hold)) else {
-        return Ok(Err(Misuse::InsideHold.into()));
+        return Err(Misuse::InsideHold.into());
     };
-    // Mostly all is covered outright; readers' slots are looked through only where it is not.
-    let outright = uses.all(|record, _| record.is_cover(id));
-    if !outright && !uses.all(|record, access| record.covers(id, access)) {
-        return Err(enqueue);
+    if !uses.all(|record, access| record.covers(id, access)) {
+        drop(gate);
+        return moving(uses, enqueue);
     }
     let gate = unless_planted_window(stream, gate);
-    let outcome = stream.enqueue(context, call, &gate, enqueue);
-    if let Ok((_, number)) = &outcome {
-        match outright {
-            true => uses.each(|record, access| record.stamp_cover(access, *number)),
-            false => uses.each(|record, access| {
-                record.stamp(id, access, *number);
-            }),
-        }
-        stream.counters.covered.bump();
-    }
-    drop(gate);
-    Ok(outcome)
+    let (value, number) = stream.enqueue(context, call, &gate, enqueue)?;
+    uses.each(|record, access| {
+        record.stamp(id, access, number);
+    });
+    Ok((value, number))
 }
 
 /// The planted defect `o4_no_gate` opens a window between the check and the enqueue.
 #[inline]
 fn unless_planted_window<'a, D: Driver>(
     stream: &'a StreamState<D>,
-    gate: MutexGuard<'a, Gate>,
-) -> MutexGuard<'a, Gate> {
+    gate: BiasedGuard<'a, Gate>,
+) -> BiasedGuard<'a, Gate> {
     if mutant!("o4_no_gate") {
         drop(gate);
         if cfg!(mc_broken) {
@@ -270,7 +300,7 @@ fn unless_planted_window<'a, D: Driver>(
 pub fn submit_moving<D: Driver, R>(
     context: &Context<D>,
     stream: &Arc<StreamState<D>>,
-    uses: &mut [Use<'_, D>],
+    uses: &[Use<'_, D>],
     call: Call,
     enqueue: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
 ) -> Result<(R, u64)> {
@@ -295,6 +325,7 @@ pub fn submit_moving<D: Driver, R>(
         }
     }
     let (value, number) = stream.enqueue(context, call, &gate, enqueue)?;
+    stream.counters.moved.bump();
     for (used, inner) in &mut taken {
         if !used.record.stamp(id, used.access, number) && !mutant!("o9_slotless_forgotten") {
             inner.closed.add_reader(Point { stream: stream.clone(), number });
@@ -303,16 +334,17 @@ pub fn submit_moving<D: Driver, R>(
     Ok((value, number))
 }
 
-type Taken<'a, 'b, D> = SmallVec<[(&'b Use<'a, D>, MutexGuard<'a, Inner<D>>); 8]>;
+type Taken<'a, D> = SmallVec<[(Use<'a, D>, MutexGuard<'a, Inner<D>>); 8]>;
 
 /// Locks every buffer once, in address order, the strongest access to it first (O5).
-fn take_all<'a, 'b, D: Driver>(uses: &'b mut [Use<'a, D>]) -> Result<Taken<'a, 'b, D>> {
+fn take_all<'a, D: Driver>(uses: &[Use<'a, D>]) -> Result<Taken<'a, D>> {
+    let mut uses: SmallVec<[Use<'a, D>; 16]> = uses.into();
     if !mutant!("o5_no_sort") {
         uses.sort_unstable_by_key(|used| (used.address(), std::cmp::Reverse(used.access)));
     }
-    let mut taken: Taken<'a, 'b, D> = SmallVec::new();
-    for used in uses.iter() {
-        if taken.last().is_some_and(|(earlier, _): &(&Use<'a, D>, _)| earlier.address() == used.address()) {
+    let mut taken: Taken<'a, D> = SmallVec::new();
+    for used in uses {
+        if taken.last().is_some_and(|(earlier, _)| earlier.address() == used.address()) {
             continue;
         }
         let inner = used.record.inner.lock();
@@ -364,7 +396,7 @@ pub fn edge<D: Driver>(
         return Err(Error::StreamBroken(cause));
     }
     let covered = insert_wait(context, stream, point)?;
-    let at = stream.timeline.submit(gate);
+    let at = stream.number_wait(gate);
     gate.follows.insert(point.stream.id(), covered, at);
     stream.counters.edges_inserted.bump();
     Ok(at)
@@ -375,7 +407,7 @@ pub fn join<D: Driver>(context: &Context<D>, from: &Arc<StreamState<D>>, to: &Ar
     let mut gate = to.gate();
     let point = Point { stream: from.clone(), number: 0 };
     let reach = insert_wait(context, to, &point)?;
-    let at = to.timeline.submit(&gate);
+    let at = to.number_wait(&gate);
     gate.follows.insert(from.id(), reach, at);
     Ok(())
 }
@@ -404,6 +436,12 @@ fn insert_wait<D: Driver>(context: &Context<D>, stream: &StreamState<D>, point: 
 }
 
 impl<D: Driver> StreamState<D> {
+    /// Numbers a wait that the driver has accepted: a submission as well, but of nobody's work.
+    pub fn number_wait(&self, gate: &Gate) -> u64 {
+        self.counters.waits.bump();
+        self.timeline.submit(gate)
+    }
+
     /// Makes the driver call and numbers it, under the stream's own gate.
     #[inline]
     fn enqueue<R>(
@@ -419,7 +457,6 @@ impl<D: Driver> StreamState<D> {
         if let Kind::Adopted(last) = &self.kind {
             self.mark_adopted(context, last);
         }
-        self.counters.launches.bump();
         Ok((value, early.unwrap_or_else(|| self.timeline.submit(gate))))
     }
 
@@ -474,7 +511,8 @@ impl<D: Driver> Record<D> {
         Self {
             cover: AtomicU64::new(NOBODY),
             last: [AtomicU64::new(0), AtomicU64::new(0)],
-            slots: std::array::from_fn(|_| Slot { stream: AtomicU64::new(NOBODY), read: AtomicU64::new(0) }),
+            readers: std::array::from_fn(|_| AtomicU64::new(NOBODY)),
+            reads: std::array::from_fn(|_| Apart::new(AtomicU64::new(0))),
             views: Views::new(),
             inner: Mutex::new(Inner { cover: None, slots: std::array::from_fn(|_| None), closed: Closed::new() }),
         }
@@ -486,7 +524,7 @@ impl<D: Driver> Record<D> {
         // Relaxed: cover and slots change only under the gate of the stream that they name, which the caller holds, or
         // under `inner`, which he holds.
         self.is_cover(stream)
-            || access == Access::Read && self.slots.iter().any(|slot| slot.stream.load(Ordering::Relaxed) == stream)
+            || access == Access::Read && self.readers.iter().any(|reader| reader.load(Ordering::Relaxed) == stream)
     }
 
     fn last(&self, access: Access) -> &AtomicU64 {
@@ -495,7 +533,7 @@ impl<D: Driver> Record<D> {
 
     /// Whether `stream` covers this outright. The caller holds its gate, or `inner`.
     #[inline]
-    fn is_cover(&self, stream: u64) -> bool {
+    pub(crate) fn is_cover(&self, stream: u64) -> bool {
         // Relaxed: as in `covers`.
         self.cover.load(Ordering::Relaxed) == stream
     }
@@ -520,10 +558,10 @@ impl<D: Driver> Record<D> {
             self.stamp_cover(access, number);
             return true;
         }
-        for slot in &self.slots {
+        for (reader, read) in self.readers.iter().zip(&self.reads) {
             // Relaxed throughout: as in `stamp_cover`.
-            if slot.stream.load(Ordering::Relaxed) == stream {
-                slot.read.store(number, Ordering::Relaxed);
+            if reader.load(Ordering::Relaxed) == stream {
+                read.value.store(number, Ordering::Relaxed);
                 return true;
             }
         }
@@ -553,8 +591,8 @@ impl<D: Driver> Record<D> {
         let read = self.last(Access::Read).load(Ordering::Relaxed);
         if access == Access::Read {
             // The old owner goes on reading: its slot is set under its gate.
-            self.slots[0].read.store(read, Ordering::Relaxed);
-            self.slots[0].stream.store(owner.id().number(), Ordering::Relaxed);
+            self.reads[0].value.store(read, Ordering::Relaxed);
+            self.readers[0].store(owner.id().number(), Ordering::Relaxed);
         }
         drop(gate);
         if !mutant!("o1_forget_write") {
@@ -569,12 +607,12 @@ impl<D: Driver> Record<D> {
     }
 
     fn close_slots(&self, inner: &mut Inner<D>, wanted: impl Fn(&StreamState<D>) -> bool) {
-        for (slot, reader) in self.slots.iter().zip(&mut inner.slots) {
+        for ((slot, read), reader) in self.readers.iter().zip(&self.reads).zip(&mut inner.slots) {
             let Some(reader) = reader.take_if(|reader| wanted(reader)) else { continue };
             let gate = (!mutant!("o1_slot_ungated")).then(|| reader.gate());
             // Relaxed: slots and their numbers change under the gate of the stream that they name, which is held.
-            slot.stream.store(NOBODY, Ordering::Relaxed);
-            let number = slot.read.load(Ordering::Relaxed);
+            slot.store(NOBODY, Ordering::Relaxed);
+            let number = read.value.load(Ordering::Relaxed);
             drop(gate);
             if !mutant!("o9_forget_slot") {
                 inner.closed.add_reader(Point { stream: reader, number });
@@ -596,8 +634,8 @@ impl<D: Driver> Record<D> {
             return;
         }
         if let Some(index) = self.free_slot(inner) {
-            self.slots[index].read.store(0, Ordering::Relaxed);
-            self.slots[index].stream.store(id, Ordering::Relaxed);
+            self.reads[index].value.store(0, Ordering::Relaxed);
+            self.readers[index].store(id, Ordering::Relaxed);
             inner.slots[index] = Some(stream.clone());
         }
         // No slot: the point of this read goes to `closed`, and the next read of this stream comes this way again.
@@ -620,7 +658,7 @@ impl<D: Driver> Record<D> {
 
     /// Everything that may still use it, by exclusive access: no lock.
     pub fn into_points(&mut self) -> Points<D> {
-        let Self { last, slots, inner, .. } = self;
+        let Self { last, reads, inner, .. } = self;
         let inner = inner.get_mut();
         let mut points: Points<D> = SmallVec::new();
         // Relaxed: `&mut` proves that nobody else touches them.
@@ -628,9 +666,9 @@ impl<D: Driver> Record<D> {
         if let Some(owner) = inner.cover.take() {
             points.push(Point { number: numbers[0].max(numbers[1]), stream: owner });
         }
-        for (slot, reader) in slots.iter().zip(&mut inner.slots) {
+        for (read, reader) in reads.iter().zip(&mut inner.slots) {
             if let Some(stream) = reader.take().filter(|_| !mutant!("o9_free_one_reader")) {
-                points.push(Point { stream, number: slot.read.load(Ordering::Relaxed) });
+                points.push(Point { stream, number: read.value.load(Ordering::Relaxed) });
             }
         }
         points.extend(inner.closed.conflicting(Access::Write).cloned());
@@ -647,9 +685,9 @@ impl<D: Driver> Record<D> {
             points.push(Point { stream: owner.clone(), number: write.max(read) });
         }
         if access == Access::Write {
-            for (slot, reader) in self.slots.iter().zip(&inner.slots) {
+            for (read, reader) in self.reads.iter().zip(&inner.slots) {
                 if let Some(stream) = reader {
-                    points.push(Point { stream: stream.clone(), number: slot.read.load(Ordering::Relaxed) });
+                    points.push(Point { stream: stream.clone(), number: read.value.load(Ordering::Relaxed) });
                 }
             }
         }

@@ -38,7 +38,7 @@ impl<D: Driver> Clone for Memory<'_, D> {
 impl<D: Driver> Copy for Memory<'_, D> {}
 
 /// The memory of one submission: an argument's, a tuple or an array of such, or a slice.
-pub trait UseSet<'a, D: Driver>: Records<D> {
+pub trait UseSet<'a, D: Driver>: Records<D> + Copy {
     /// Adds all of it to `list`, which only the slow way and a capture need.
     fn list(&self, list: &mut List<'a, D>);
 }
@@ -47,6 +47,11 @@ pub trait UseSet<'a, D: Driver>: Records<D> {
 pub type List<'a, D> = SmallVec<[Memory<'a, D>; 16]>;
 
 impl<D: Driver> Records<D> for Memory<'_, D> {
+    #[inline]
+    fn all_outright(&self, stream: u64) -> bool {
+        self.record.is_some_and(|record| record.is_cover(stream))
+    }
+
     #[inline]
     fn all(&self, test: impl Fn(&Record<D>, Access) -> bool + Copy) -> bool {
         self.record.is_none_or(|record| test(record, self.access))
@@ -67,7 +72,12 @@ impl<'a, D: Driver> UseSet<'a, D> for Memory<'a, D> {
     }
 }
 
-impl<D: Driver> Records<D> for [Memory<'_, D>] {
+impl<D: Driver> Records<D> for &[Memory<'_, D>] {
+    #[inline]
+    fn all_outright(&self, stream: u64) -> bool {
+        self.iter().all(|memory| memory.all_outright(stream))
+    }
+
     #[inline]
     fn all(&self, test: impl Fn(&Record<D>, Access) -> bool + Copy) -> bool {
         self.iter().all(|memory| memory.all(test))
@@ -81,23 +91,28 @@ impl<D: Driver> Records<D> for [Memory<'_, D>] {
 
 impl<D: Driver, const N: usize> Records<D> for [Memory<'_, D>; N] {
     #[inline]
+    fn all_outright(&self, stream: u64) -> bool {
+        self.as_slice().all_outright(stream)
+    }
+
+    #[inline]
     fn all(&self, test: impl Fn(&Record<D>, Access) -> bool + Copy) -> bool {
-        self[..].all(test)
+        self.as_slice().all(test)
     }
 
     #[inline]
     fn each(&self, act: impl Fn(&Record<D>, Access) + Copy) {
-        self[..].each(act);
+        self.as_slice().each(act);
     }
 }
 
 impl<'a, D: Driver, const N: usize> UseSet<'a, D> for [Memory<'a, D>; N] {
     fn list(&self, list: &mut List<'a, D>) {
-        self[..].list(list);
+        self.as_slice().list(list);
     }
 }
 
-impl<'a, D: Driver> UseSet<'a, D> for [Memory<'a, D>] {
+impl<'a, D: Driver> UseSet<'a, D> for &[Memory<'a, D>] {
     fn list(&self, list: &mut List<'a, D>) {
         list.extend_from_slice(self);
     }
@@ -119,7 +134,13 @@ impl<'a, D: Driver> Memory<'a, D> {
     /// Memory that is accessed so.
     #[inline]
     pub fn new(backing: &'a Backing<D>, access: Access) -> Self {
-        Self { backing, access, record: backing.record() }
+        Self::with_record(backing, backing.record(), access)
+    }
+
+    /// Memory whose record is at hand.
+    #[inline]
+    pub(crate) fn with_record(backing: &'a Backing<D>, record: Option<&'a Record<D>>, access: Access) -> Self {
+        Self { backing, access, record }
     }
 }
 
@@ -134,7 +155,7 @@ pub trait Submit<D: Driver> {
     /// As [`ownership::submit`](submit).
     fn submit_raw<'a, R>(
         &self,
-        uses: &(impl UseSet<'a, D> + ?Sized),
+        uses: impl UseSet<'a, D>,
         call: Call,
         enqueue: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
     ) -> Result<(R, u64)>
@@ -173,7 +194,7 @@ pub trait Queue<D: Driver>: Submit<D> {
         D: 'a,
     {
         let (uses, values) = arguments.pack();
-        self.submit_raw(&uses, Call::Launch, |driver, stream| {
+        self.submit_raw(uses, Call::Launch, |driver, stream| {
             // SAFETY: O6, C4. `Module::kernel` vouched for the signature; each pointer's memory stays until this
             // submission, or the graph that recorded it, is done: the record has its number, or the graph its backing.
             unsafe { driver.launch(stream, &kernel.function, &config, values.as_ref()) }
@@ -192,7 +213,7 @@ pub trait Queue<D: Driver>: Submit<D> {
             return Ok(());
         }
         let uses = [Memory::read(from_region.backing), Memory::write(to_region.backing)];
-        self.submit_raw(&uses, Call::Copy, |driver, stream| {
+        self.submit_raw(uses, Call::Copy, |driver, stream| {
             let (to, from) = (Location::Device(to_region.address), Location::Device(from_region.address));
             // SAFETY: O6, C4. Both regions lie in their backings, which stay as in `launch`.
             unsafe { driver.copy(stream, to, from, from_region.bytes) }
@@ -209,7 +230,7 @@ pub trait Queue<D: Driver>: Submit<D> {
         if region.bytes == 0 {
             return Ok(());
         }
-        self.submit_raw(&Memory::write(region.backing), Call::Fill, |driver, stream| {
+        self.submit_raw(Memory::write(region.backing), Call::Fill, |driver, stream| {
             // SAFETY: O6, C4. The region lies in its backing, which stays as in `launch`.
             unsafe { driver.fill(stream, region.address, byte, region.bytes) }
         })?;
@@ -230,7 +251,7 @@ pub trait Queue<D: Driver>: Submit<D> {
         let mut snapshot = from.to_vec();
         let first = if mutant!("c10_no_snapshot") { NonNull::from(from) } else { NonNull::from(&mut *snapshot) };
         let host = HostPointer(first.cast());
-        let number = self.submit_raw(&Memory::write(region.backing), Call::Copy, |driver, stream| {
+        let number = self.submit_raw(Memory::write(region.backing), Call::Copy, |driver, stream| {
             // SAFETY: O6, C10. The snapshot is kept until the copy has completed, or by the graph; the region as in
             // `launch`.
             unsafe { driver.copy(stream, Location::Device(region.address), Location::Host(host), region.bytes) }
@@ -298,7 +319,11 @@ struct Lease<D: Driver> {
 impl<D: Driver> Drop for Lease<D> {
     fn drop(&mut self) {
         match self.state.kind {
-            Kind::Pooled(_) => self.anchor.pool.give(self.state.clone()),
+            Kind::Pooled(_) => {
+                // The next holder is mostly another thread.
+                self.state.resign_gate();
+                self.anchor.pool.give(self.state.clone());
+            }
             Kind::Adopted(_) => {
                 let resource = Resource::Adopted(self.state.clone());
                 self.anchor.reclaim.retire(Retired { resource, points: Points::new() });
@@ -326,21 +351,18 @@ impl<D: Driver> Submit<D> for Stream<D> {
     #[inline]
     fn submit_raw<'a, R>(
         &self,
-        uses: &(impl UseSet<'a, D> + ?Sized),
+        uses: impl UseSet<'a, D>,
         call: Call,
         enqueue: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
     ) -> Result<(R, u64)>
     where
         D: 'a,
     {
-        match submit_covered(&self.lease.anchor.context, &self.lease.state, uses, call, enqueue) {
-            Ok(outcome) => outcome,
-            Err(enqueue) => {
-                let mut list = List::new();
-                uses.list(&mut list);
-                self.submit_uncovered(&list, call, enqueue)
-            }
-        }
+        submit_covered(&self.lease.anchor.context, &self.lease.state, uses, call, enqueue, move |uses, enqueue| {
+            let mut list = List::new();
+            uses.list(&mut list);
+            self.submit_uncovered(&list, call, enqueue)
+        })
     }
 
     fn keep(&self, memory: Box<dyn std::any::Any + Send>, number: u64) {
@@ -373,8 +395,8 @@ impl<D: Driver> Stream<D> {
             return Err(Misuse::ForeignRuntime.into());
         }
         let records = uses.iter().filter_map(|memory| Some(Use::new(memory.record?, memory.access)));
-        let mut records: SmallVec<[Use<'_, D>; 16]> = records.collect();
-        submit_moving(&self.lease.anchor.context, &self.lease.state, &mut records, call, enqueue)
+        let records: SmallVec<[Use<'_, D>; 16]> = records.collect();
+        submit_moving(&self.lease.anchor.context, &self.lease.state, &records, call, enqueue)
     }
 
     pub(crate) fn state(&self) -> &Arc<StreamState<D>> {
@@ -457,7 +479,7 @@ impl<D: Driver> Stream<D> {
             return Ok(Download::new(self, memory, 0));
         }
         let host = HostPointer(NonNull::from(&mut *memory).cast());
-        let (_, number) = self.submit_raw(&Memory::read(region.backing), Call::Copy, |driver, stream| {
+        let (_, number) = self.submit_raw(Memory::read(region.backing), Call::Copy, |driver, stream| {
             // SAFETY: O6, R4. The region lies in its backing, which stays as in `launch`; `Download` keeps `memory`
             // until the copy has completed, even when it is dropped.
             unsafe { driver.copy(stream, Location::Host(host), Location::Device(region.address), region.bytes) }
@@ -563,8 +585,8 @@ impl<D: Driver> Stream<D> {
             // The allocation is a submission that writes the buffer: whoever uses it elsewhere is ordered after it
             // (O1).
             context.guarded_scope(Call::MallocAsync, || {
-                let mut uses = [Use::new(&record, Access::Write)];
-                let allocated = submit(context, &self.lease.state, &mut uses, Call::MallocAsync, |driver, stream| {
+                let uses = [Use::new(&record, Access::Write)];
+                let allocated = submit(context, &self.lease.state, &uses, Call::MallocAsync, |driver, stream| {
                     driver.malloc_async(stream, bytes)
                 });
                 Ok(allocated?.0)

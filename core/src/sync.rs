@@ -3,6 +3,7 @@
 //! The shape is parking_lot's. In a production build every name here is parking_lot, std or arc-swap,
 //! with one addition: a *contended* lock first asks whether the thread belongs to a cooperative scheduler
 //! ([`coop`]), so that a simulator can run this very code deterministically. An uncontended lock pays nothing for it.
+//! [`Biased`] is our own, written over these names.
 //! Model builds (`cfg(mc_loom)`, `cfg(mc_shuttle)`, set by the build scripts of the path-shared crates in
 //! `verification/`) put loom's or shuttle's types behind the same names.
 //!
@@ -22,12 +23,33 @@ pub mod no_coop;
 #[cfg(mc_shuttle)]
 mod shuttle;
 
+pub mod biased;
+
 #[cfg(mc_loom)]
 pub use self::loom::*;
 #[cfg(not(any(mc_loom, mc_shuttle)))]
 pub use self::native::*;
 #[cfg(mc_shuttle)]
 pub use self::shuttle::*;
+
+pub use self::biased::{Biased, BiasedGuard};
+
+/// A cache line away from the next of its kind: what one thread writes often, beside what others do. By distance, not by
+/// alignment, which would make each allocation of what holds it dearer.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Apart<T> {
+    /// What is apart.
+    pub value: T,
+    rest: [std::mem::MaybeUninit<u64>; 7],
+}
+
+impl<T> Apart<T> {
+    /// `value`, apart.
+    pub const fn new(value: T) -> Self {
+        Self { value, rest: [std::mem::MaybeUninit::uninit(); 7] }
+    }
+}
 
 /// Names the happens-before edge of an atomic access and gives its ordering.
 ///

@@ -8,7 +8,7 @@ use std::sync::Arc as StdArc;
 
 use super::checker::{Witness, spawn};
 use super::tenure::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
-use super::tenure::sync::{Arc, ArcCell, Condvar, Mutex};
+use super::tenure::sync::{Arc, ArcCell, Barrier, Condvar, Mutex};
 use super::{Litmus, Model, Reached, Search};
 use crate::planted;
 
@@ -22,6 +22,7 @@ pub const SETS: &[Litmus] = &[
     Litmus { name: "condvar_handshake", outcomes: 2, bound: None, body: condvar_handshake },
     Litmus { name: "two_locks_crossing_counter", outcomes: 3, bound: None, body: two_locks_crossing_counter },
     Litmus { name: "try_lock_beside_lock", outcomes: 3, bound: None, body: try_lock_beside_lock },
+    Litmus { name: "stores_barriers_loads", outcomes: 3, bound: None, body: stores_barriers_loads },
     Litmus { name: "three_threads_load_store", outcomes: 16, bound: Some(3), body: three_threads_load_store },
 ];
 
@@ -165,6 +166,36 @@ fn try_lock_beside_lock() -> Vec<u64> {
     vec![seen]
 }
 
+/// Each of two threads stores, passes its barrier and loads what the other stores: one of them sees it.
+fn stores_barriers_loads() -> Vec<u64> {
+    let (favoured, revoker) = crossing();
+    vec![favoured, revoker]
+}
+
+fn crossing() -> (u64, u64) {
+    let shared = Arc::new((AtomicU64::new(0), AtomicU64::new(0), Barrier::new()));
+    if !shared.2.is_there() {
+        // Where the system has none, no thread is favoured either.
+        return (1, 1);
+    }
+    let other = spawn({
+        let shared = shared.clone();
+        move || {
+            shared.0.store(1, Relaxed);
+            if !planted("litmus.revoker") {
+                shared.2.revoker();
+            }
+            shared.1.load(Relaxed)
+        }
+    });
+    shared.1.store(1, Relaxed);
+    if !planted("litmus.favoured") {
+        shared.2.favoured();
+    }
+    let seen = shared.0.load(Relaxed);
+    (seen, other.join().unwrap())
+}
+
 fn three_threads_load_store() -> Vec<u64> {
     let word = Arc::new(AtomicU64::new(0));
     let work = |word: &AtomicU64, me: u64| {
@@ -210,6 +241,18 @@ pub const MODELS: &[Model] = &[
         reaches: &["the new value was loaded"],
         body: cell_publication,
     },
+    Model {
+        name: "litmus_barriers_order",
+        claim: "Of two threads that store, pass their unlike barriers and load, one sees what the other stored.",
+        lines: &[],
+        threads: 1,
+        operations: "1 store, barrier and load each",
+        bound: None,
+        search: Search::Every,
+        leaves_out: "that the system's barrier does so",
+        reaches: &["only one saw the other"],
+        body: barriers_order,
+    },
 ];
 
 fn publication(reached: &Reached) {
@@ -233,6 +276,14 @@ fn publication(reached: &Reached) {
     writer.join().unwrap();
     // claim: the witness itself
     reached.mark_if(seen, "the flag was seen");
+}
+
+fn barriers_order(reached: &Reached) {
+    // setup, threads, join
+    let (favoured, revoker) = crossing();
+    // claim
+    assert!(favoured == 1 || revoker == 1, "two unlike barriers order nothing");
+    reached.mark_if(favoured != revoker, "only one saw the other");
 }
 
 fn cell_publication(reached: &Reached) {

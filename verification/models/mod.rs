@@ -9,6 +9,7 @@
 use super::{checker, tenure};
 use crate::model::{Litmus, Model, Reached, Search};
 
+pub mod biased;
 pub mod capture;
 pub mod device;
 pub mod graph;
@@ -23,6 +24,7 @@ pub mod stream;
 pub fn all() -> Vec<&'static Model> {
     let files = [
         litmus::MODELS,
+        biased::MODELS,
         ownership::MODELS,
         stream::MODELS,
         registration::MODELS,

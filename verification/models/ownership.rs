@@ -2,7 +2,7 @@
 //!
 //! All over [`submit`](super::tenure::ownership::submit) itself, with streams made directly: the pool has its own models.
 
-use super::checker::spawn;
+use super::checker::{have_barriers, spawn};
 use super::device::Device;
 use super::tenure::context::Context;
 use super::tenure::driver::{Call, DeviceAddress, ErrorKind, Priority, Progress};
@@ -35,8 +35,19 @@ pub struct World {
 }
 
 impl World {
-    /// A fresh device.
+    /// A fresh device, and gates that favour whom they please.
     pub fn new() -> Self {
+        Self::with(true)
+    }
+
+    /// A fresh device, and gates that favour nobody: any mutex. So it is where a system has no barrier, and so models stay
+    /// small: `biased` says that a gate that favours is a mutex too, and some models here run with both.
+    pub fn plain() -> Self {
+        Self::with(false)
+    }
+
+    fn with(barriers: bool) -> Self {
+        have_barriers(barriers);
         let device = Device::default();
         Self { context: Context::new(device.clone()), device }
     }
@@ -58,11 +69,11 @@ impl World {
 
     /// Launches a kernel that uses `buffers`.
     pub fn try_launch(&self, stream: &Arc<StreamState<Device>>, buffers: &[(&Buffer, Access)]) -> Result<u64> {
-        let mut uses: Vec<_> = buffers.iter().map(|(buffer, access)| Use::new(&buffer.record, *access)).collect();
+        let uses: Vec<_> = buffers.iter().map(|(buffer, access)| Use::new(&buffer.record, *access)).collect();
         let pointers: Vec<_> =
             buffers.iter().map(|(buffer, access)| (buffer.address, BYTES, *access == Write)).collect();
         let enqueue = |device: &Device, raw: &_| device.kernel(raw, &pointers);
-        submit(&self.context, stream, &mut uses, Call::Launch, enqueue).map(|((), number)| number)
+        submit(&self.context, stream, &uses, Call::Launch, enqueue).map(|((), number)| number)
     }
 
     /// As [`try_launch`](Self::try_launch), where nothing can fail.
@@ -96,9 +107,21 @@ pub const MODELS: &[Model] = &[
         operations: "1 launch on its own stream, 1 launch on another",
         bound: None,
         search: Search::Sample(2_000),
-        leaves_out: "kernels have no contents; streams are made outside the pool",
+        leaves_out: "gates favour nobody; kernels have no contents; streams are made outside the pool",
         reaches: &["an edge was inserted", "the old owner launched first", "the buffer came back"],
         body: two_writers,
+    },
+    Model {
+        name: "o1_two_writers_are_ordered_favoured",
+        claim: "Two threads that write one buffer on two streams are ordered, whoever comes first.",
+        lines: &["O1", "O4"],
+        threads: 2,
+        operations: "1 launch on its own stream, 1 launch on another",
+        bound: Some(3),
+        search: Search::Sample(2_000),
+        leaves_out: "kernels have no contents; streams are made outside the pool",
+        reaches: &["an edge was inserted", "the old owner launched first", "the buffer came back"],
+        body: two_writers_favoured,
     },
     Model {
         name: "o1_two_readers_share",
@@ -144,9 +167,21 @@ pub const MODELS: &[Model] = &[
         operations: "2 reads through a slot, 1 write elsewhere",
         bound: None,
         search: Search::Sample(2_000),
-        leaves_out: "kernels have no contents",
+        leaves_out: "gates favour nobody; kernels have no contents",
         reaches: &["a read through the slot", "a read had to come back"],
         body: slot_beside_writer,
+    },
+    Model {
+        name: "o1_slot_beside_writer_favoured",
+        claim: "A stream that reads through its slot, without more, is ordered with a writer that closes the slot.",
+        lines: &["O1", "O4", "O9"],
+        threads: 2,
+        operations: "2 reads through a slot, 1 write elsewhere",
+        bound: Some(2),
+        search: Search::Sample(2_000),
+        leaves_out: "kernels have no contents",
+        reaches: &["a read through the slot", "a read had to come back"],
+        body: slot_beside_writer_favoured,
     },
     Model {
         name: "o1_owner_reads_beside_joining_reader",
@@ -168,9 +203,21 @@ pub const MODELS: &[Model] = &[
         operations: "1 launch each",
         bound: Some(2),
         search: Search::Sample(2_000),
-        leaves_out: "kernels have no contents",
+        leaves_out: "gates favour nobody; kernels have no contents",
         reaches: &["the writer came between the readers"],
         body: three_streams,
+    },
+    Model {
+        name: "o1_three_streams_are_ordered_favoured",
+        claim: "Two readers and a writer on three streams and three threads are ordered.",
+        lines: &["O1", "O9"],
+        threads: 3,
+        operations: "1 launch each",
+        bound: Some(2),
+        search: Search::Sample(2_000),
+        leaves_out: "kernels have no contents",
+        reaches: &["the writer came between the readers"],
+        body: three_streams_favoured,
     },
     Model {
         name: "o1_readers_without_a_slot_are_waited_for",
@@ -204,9 +251,21 @@ pub const MODELS: &[Model] = &[
         operations: "1 launch each; 1 wait and 1 question",
         bound: Some(3),
         search: Search::Sample(2_000),
-        leaves_out: "kernels have no contents",
+        leaves_out: "gates favour nobody; kernels have no contents",
         reaches: &["called clean", "called busy"],
         body: two_launch_one_sync,
+    },
+    Model {
+        name: "o2_clean_beside_two_launching_threads_favoured",
+        claim: "As with one launching thread, with two on one stream, whose numbers may be taken out of order.",
+        lines: &["O2"],
+        threads: 2,
+        operations: "1 launch each; 1 wait and 1 question",
+        bound: Some(2),
+        search: Search::Sample(2_000),
+        leaves_out: "kernels have no contents",
+        reaches: &["called clean", "called busy"],
+        body: two_launch_one_sync_favoured,
     },
     Model {
         name: "o2_clean_beside_move",
@@ -288,9 +347,21 @@ pub const MODELS: &[Model] = &[
         operations: "1 launch each",
         bound: Some(3),
         search: Search::Sample(2_000),
-        leaves_out: "kernels have no contents",
+        leaves_out: "gates favour nobody; kernels have no contents",
         reaches: &["the move came between the launches"],
         body: two_fast_one_mover,
+    },
+    Model {
+        name: "o4_two_fast_launches_and_a_mover_favoured",
+        claim: "Two threads that launch on the owner's stream and one that moves the buffer away are ordered.",
+        lines: &["O4", "O1"],
+        threads: 3,
+        operations: "1 launch each",
+        bound: Some(2),
+        search: Search::Sample(2_000),
+        leaves_out: "kernels have no contents",
+        reaches: &["the move came between the launches"],
+        body: two_fast_one_mover_favoured,
     },
     Model {
         name: "o5_crossed_buffers_do_not_deadlock",
@@ -348,9 +419,21 @@ pub const MODELS: &[Model] = &[
         operations: "1 move each to the same stream",
         bound: Some(3),
         search: Search::Sample(2_000),
-        leaves_out: "kernels have no contents",
+        leaves_out: "gates favour nobody; kernels have no contents",
         reaches: &["one edge served both"],
         body: shared_edge,
+    },
+    Model {
+        name: "o1_followers_share_an_edge_favoured",
+        claim: "Two threads that move buffers to one stream share an edge, and neither runs ahead of it.",
+        lines: &["O1"],
+        threads: 2,
+        operations: "1 move each to the same stream",
+        bound: Some(2),
+        search: Search::Sample(2_000),
+        leaves_out: "kernels have no contents",
+        reaches: &["one edge served both"],
+        body: shared_edge_favoured,
     },
     Model {
         name: "o1_events_are_not_shared",
@@ -367,8 +450,16 @@ pub const MODELS: &[Model] = &[
 ];
 
 fn two_writers(reached: &Reached) {
+    two_writers_in(World::plain(), reached);
+}
+
+fn two_writers_favoured(reached: &Reached) {
+    two_writers_in(World::new(), reached);
+}
+
+fn two_writers_in(world: World, reached: &Reached) {
     // setup
-    let world = Arc::new(World::new());
+    let world = Arc::new(world);
     let (a, b) = (world.stream(), world.stream());
     let x = Arc::new(world.buffer());
     world.launch(&a, &[(&x, Write)]);
@@ -461,8 +552,16 @@ fn reader_and_writer(reached: &Reached) {
 }
 
 fn slot_beside_writer(reached: &Reached) {
+    slot_beside_writer_in(World::plain(), reached);
+}
+
+fn slot_beside_writer_favoured(reached: &Reached) {
+    slot_beside_writer_in(World::new(), reached);
+}
+
+fn slot_beside_writer_in(world: World, reached: &Reached) {
     // setup: A and B share X
-    let world = Arc::new(World::new());
+    let world = Arc::new(world);
     let (a, b) = (world.stream(), world.stream());
     let x = Arc::new(world.buffer());
     world.launch(&a, &[(&x, Write)]);
@@ -515,8 +614,16 @@ fn owner_reads_beside_joiner(reached: &Reached) {
 }
 
 fn three_streams(reached: &Reached) {
+    three_streams_in(World::plain(), reached);
+}
+
+fn three_streams_favoured(reached: &Reached) {
+    three_streams_in(World::new(), reached);
+}
+
+fn three_streams_in(world: World, reached: &Reached) {
     // setup
-    let world = Arc::new(World::new());
+    let world = Arc::new(world);
     let (a, b, c) = (world.stream(), world.stream(), world.stream());
     let x = Arc::new(world.buffer());
     world.launch(&a, &[(&x, Write)]);
@@ -589,8 +696,16 @@ fn launch_beside_sync(reached: &Reached) {
 }
 
 fn two_launch_one_sync(reached: &Reached) {
+    two_launch_one_sync_in(World::plain(), reached);
+}
+
+fn two_launch_one_sync_favoured(reached: &Reached) {
+    two_launch_one_sync_in(World::new(), reached);
+}
+
+fn two_launch_one_sync_in(world: World, reached: &Reached) {
     // setup
-    let world = Arc::new(World::new());
+    let world = Arc::new(world);
     let a = world.stream();
     let buffers = [Arc::new(world.buffer()), Arc::new(world.buffer())];
     let launched = Arc::new(AtomicU64::new(0));
@@ -720,9 +835,9 @@ fn host_view(reached: &Reached) {
     let writer = spawn({
         let (world, b, x, bytes) = (world.clone(), b.clone(), x.clone(), bytes.clone());
         move || {
-            let mut uses = [Use::new(&x.record, Write)];
+            let uses = [Use::new(&x.record, Write)];
             let pointers = [(x.address, BYTES, true)];
-            let answer = submit(&world.context, &b, &mut uses, Call::Launch, |device, raw| {
+            let answer = submit(&world.context, &b, &uses, Call::Launch, |device, raw| {
                 bytes.write("O3: a device write is not ordered after the host's last look at its view", || {});
                 device.kernel(raw, &pointers)
             });
@@ -763,8 +878,16 @@ fn window(reached: &Reached) {
 }
 
 fn two_fast_one_mover(reached: &Reached) {
+    two_fast_one_mover_in(World::plain(), reached);
+}
+
+fn two_fast_one_mover_favoured(reached: &Reached) {
+    two_fast_one_mover_in(World::new(), reached);
+}
+
+fn two_fast_one_mover_in(world: World, reached: &Reached) {
     // setup
-    let world = Arc::new(World::new());
+    let world = Arc::new(world);
     let (a, b) = (world.stream(), world.stream());
     let x = Arc::new(world.buffer());
     world.launch(&a, &[(&x, Write)]);
@@ -872,8 +995,16 @@ fn follow_map(reached: &Reached) {
 }
 
 fn shared_edge(reached: &Reached) {
+    shared_edge_in(World::plain(), reached);
+}
+
+fn shared_edge_favoured(reached: &Reached) {
+    shared_edge_in(World::new(), reached);
+}
+
+fn shared_edge_in(world: World, reached: &Reached) {
     // setup
-    let world = Arc::new(World::new());
+    let world = Arc::new(world);
     let (a, b) = (world.stream(), world.stream());
     let buffers = [Arc::new(world.buffer()), Arc::new(world.buffer())];
     world.launch(&a, &[(&buffers[0], Write)]);

@@ -216,10 +216,10 @@ impl Place {
     }
 
     fn write(&self, stream: &Arc<StreamState<Device>>, pin: &Pin<Device>) {
-        let mut uses = [Use::new(&pin.record, Access::Write)];
+        let uses = [Use::new(&pin.record, Access::Write)];
         let pointers = [(pin.device, pin.range.bytes as u64, true)];
         let answer =
-            submit(&self.world.context, stream, &mut uses, Call::Launch, |device, raw| device.kernel(raw, &pointers));
+            submit(&self.world.context, stream, &uses, Call::Launch, |device, raw| device.kernel(raw, &pointers));
         assert!(answer.is_ok(), "O5: a launch failed though the driver accepted all");
     }
 

@@ -15,6 +15,8 @@ pub mod checker {
     #[allow(dead_code, reason = "not every checker's models ask")]
     pub const SEES_RACES: bool = false;
 
+    pub use super::tenure::sync::have_barriers;
+
     /// The running thread.
     pub fn this_thread() -> ThreadKey {
         shuttle::thread::current().id()

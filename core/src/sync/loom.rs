@@ -12,7 +12,7 @@
 //!
 //! Loom has no const constructors, no `Weak`, no timeouts and no spurious wake-ups.
 
-pub use super::model::{clock, leak, take_back};
+pub use super::model::{PostRef, clock, have_barriers, leak, take_back};
 pub use super::no_coop as coop;
 pub use ::loom::sync::Arc;
 pub use ::loom::thread_local;
@@ -334,6 +334,112 @@ impl<T> ArcCell<T> {
     }
 }
 
+/// What only the holder of some lock touches: loom finds accesses that are not ordered.
+#[derive(Debug)]
+pub struct Guarded<T>(::loom::cell::UnsafeCell<T>);
+
+// SAFETY: O4. Only its one holder reaches the value; loom checks it.
+unsafe impl<T: Send> Sync for Guarded<T> {}
+
+/// The value, for its one holder.
+pub struct Inside<'a, T>(::loom::cell::MutPtr<T>, std::marker::PhantomData<&'a mut T>);
+
+impl<T> Guarded<T> {
+    /// A cell with `value`.
+    pub fn new(value: T) -> Self {
+        Self(::loom::cell::UnsafeCell::new(value))
+    }
+
+    /// The value.
+    ///
+    /// # Safety
+    /// While what this gives lives, nobody else calls it.
+    #[track_caller]
+    pub unsafe fn inside(&self) -> Inside<'_, T> {
+        Inside(self.0.get_mut(), std::marker::PhantomData)
+    }
+}
+
+impl<T> std::fmt::Debug for Inside<'_, T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Inside")
+    }
+}
+
+impl<T> std::ops::Deref for Inside<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: O4. `inside` was promised that nobody else has the value.
+        unsafe { self.0.deref() }
+    }
+}
+
+impl<T> std::ops::DerefMut for Inside<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: O4. `inside` was promised that nobody else has the value.
+        unsafe { self.0.deref() }
+    }
+}
+
+/// The two unlike barriers of a [`Biased`](super::Biased) mutex, as C++ proposal P1202 defines asymmetric fences: of a
+/// favoured thread's and a revoker's, one comes first, and what was written before it is seen after the other. That is
+/// what two read-modify-writes of one word do. Of two favoured threads' the proposal promises nothing, and here they
+/// meet in one word of one mutex only, whose holders follow each other anyway.
+///
+/// That the system's barrier does this is taken on trust.
+#[derive(Debug)]
+pub struct Barrier(::loom::sync::atomic::AtomicUsize);
+
+impl Default for Barrier {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Barrier {
+    /// A pair.
+    pub fn new() -> Self {
+        Self(::loom::sync::atomic::AtomicUsize::new(0))
+    }
+
+    /// The favoured thread's.
+    #[track_caller]
+    pub fn favoured(&self) {
+        self.0.fetch_add(1, atomic::Ordering::AcqRel);
+    }
+
+    /// The revoker's.
+    #[track_caller]
+    pub fn revoker(&self) {
+        self.0.fetch_add(1, atomic::Ordering::AcqRel);
+    }
+
+    /// Whether there is one: as the model says.
+    pub fn is_there(&self) -> bool {
+        super::model::are_there_barriers()
+    }
+}
+
+/// The post of the running thread. Each has its own: none is handed on.
+pub mod post {
+    use super::PostRef;
+
+    ::loom::thread_local! {
+        static POST: PostRef = PostRef::new();
+    }
+
+    /// The running thread's.
+    pub fn current() -> Option<PostRef> {
+        POST.try_with(PostRef::clone).ok()
+    }
+
+    /// The running thread's.
+    pub fn take() -> Option<PostRef> {
+        current()
+    }
+}
+
 /// Threads, as far as the core needs them.
 ///
 /// Loom's own `unpark` also wakes a thread that waits for a lock, which then fails, and its token is lost to any other wait. So
@@ -428,6 +534,11 @@ pub mod thread {
 
     /// Lets others go on for a moment, where there is nothing to wait for but time.
     pub fn pause() {
+        ::loom::thread::yield_now();
+    }
+
+    /// Lets others go on.
+    pub fn pause_brief(_tries: &mut u32) {
         ::loom::thread::yield_now();
     }
 }

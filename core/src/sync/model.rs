@@ -1,4 +1,5 @@
-//! What loom's and shuttle's halves share: what is leaked on purpose, and a clock that stands still.
+//! What loom's and shuttle's halves share: what is leaked on purpose, a clock that stands still, whether the system has
+//! barriers, and how posts are held.
 
 /// As the native one, but [`take_back`] ends it: a checker asks at the end of an execution for what was not dropped.
 pub fn leak<T: 'static>(value: T) {
@@ -30,5 +31,47 @@ pub mod clock {
     pub fn now() -> Instant {
         static MOMENT: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
         *MOMENT.get_or_init(Instant::now)
+    }
+}
+
+// A std atomic on purpose: no checker sees it.
+static BARRIERS: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(true);
+
+/// Whether the system has barriers from now on. Without, a [`Biased`](super::Biased) mutex favours nobody.
+pub fn have_barriers(yes: bool) {
+    BARRIERS.store(yes, std::sync::atomic::Ordering::Relaxed);
+}
+
+/// What [`have_barriers`] said; yes before.
+pub(super) fn are_there_barriers() -> bool {
+    BARRIERS.load(std::sync::atomic::Ordering::Relaxed)
+}
+
+/// How a [`Post`](super::biased::Post) is held.
+#[derive(Clone, Debug)]
+pub struct PostRef {
+    post: std::sync::Arc<super::biased::Post>,
+    // Not the address: the allocator may give it out again, in one execution and not in the next.
+    identity: usize,
+}
+
+impl PostRef {
+    pub(super) fn new() -> Self {
+        static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(1);
+        let identity = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Self { post: std::sync::Arc::new(super::biased::Post::new()), identity }
+    }
+
+    /// What no other post has. Never zero.
+    pub fn identity(&self) -> usize {
+        self.identity
+    }
+}
+
+impl std::ops::Deref for PostRef {
+    type Target = super::biased::Post;
+
+    fn deref(&self) -> &Self::Target {
+        &self.post
     }
 }

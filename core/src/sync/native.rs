@@ -148,6 +148,184 @@ impl<T> ArcCell<T> {
     }
 }
 
+/// What only the holder of some lock touches.
+#[derive(Debug, Default)]
+pub struct Guarded<T>(std::cell::UnsafeCell<T>);
+
+// SAFETY: O4. Only its one holder reaches the value, so it is as if it were sent from holder to holder.
+unsafe impl<T: Send> Sync for Guarded<T> {}
+
+/// The value, for its one holder.
+#[derive(Debug)]
+pub struct Inside<'a, T>(&'a mut T);
+
+impl<T> Guarded<T> {
+    /// A cell with `value`.
+    pub const fn new(value: T) -> Self {
+        Self(std::cell::UnsafeCell::new(value))
+    }
+
+    /// The value.
+    ///
+    /// # Safety
+    /// While what this gives lives, nobody else calls it.
+    #[inline]
+    pub unsafe fn inside(&self) -> Inside<'_, T> {
+        // SAFETY: the caller's promise.
+        Inside(unsafe { &mut *self.0.get() })
+    }
+}
+
+impl<T> std::ops::Deref for Inside<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        self.0
+    }
+}
+
+impl<T> std::ops::DerefMut for Inside<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        self.0
+    }
+}
+
+/// The two unlike barriers of a [`Biased`](super::Biased) mutex. Of one by the favoured thread and one by a revoker, one
+/// comes first: what was written before it is seen after the other.
+///
+/// The favoured thread's keeps the compiler from moving accesses over it, and no more. The revoker's has the system run a
+/// full barrier on every processor that runs a thread of this process: Linux's `membarrier`, in its expedited form.
+#[derive(Debug, Default)]
+pub struct Barrier;
+
+impl Barrier {
+    /// A pair.
+    pub const fn new() -> Self {
+        Self
+    }
+
+    /// The favoured thread's.
+    #[inline]
+    pub fn favoured(&self) {
+        std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
+    }
+
+    /// The revoker's. Should the system refuse what it has granted, the process ends: nobody could go on, nor unwind, and
+    /// know that he is alone.
+    #[cold]
+    pub fn revoker(&self) {
+        if !membarrier::pass() {
+            std::process::abort();
+        }
+    }
+
+    /// Whether the system has it.
+    pub fn is_there(&self) -> bool {
+        membarrier::is_there()
+    }
+}
+
+#[cfg(all(target_os = "linux", not(miri)))]
+mod membarrier {
+    use std::sync::OnceLock;
+
+    fn call(command: libc::c_int) -> bool {
+        // SAFETY: R3. The call takes three numbers, touches no memory of ours, and waits for no thread but only for
+        // processors to pass a barrier.
+        unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
+    }
+
+    /// Asks once for the process.
+    pub fn is_there() -> bool {
+        static THERE: OnceLock<bool> = OnceLock::new();
+        *THERE.get_or_init(|| call(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) && pass())
+    }
+
+    pub fn pass() -> bool {
+        call(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
+    }
+}
+
+#[cfg(not(all(target_os = "linux", not(miri))))]
+mod membarrier {
+    pub fn is_there() -> bool {
+        false
+    }
+
+    pub fn pass() -> bool {
+        false
+    }
+}
+
+/// How a [`Post`](super::biased::Post) is held: posts are few, and never freed.
+#[derive(Clone, Copy, Debug)]
+pub struct PostRef(&'static super::biased::Post);
+
+impl PostRef {
+    /// What no other post has. Never zero.
+    #[inline]
+    pub fn identity(&self) -> usize {
+        std::ptr::from_ref(self.0).addr()
+    }
+}
+
+impl std::ops::Deref for PostRef {
+    type Target = super::biased::Post;
+
+    #[inline]
+    fn deref(&self) -> &Self::Target {
+        self.0
+    }
+}
+
+/// The post of the running thread. Posts of threads that have ended are handed on: who gets one comes after all that
+/// its last thread did, and inherits its favours.
+pub mod post {
+    use std::cell::Cell;
+
+    use super::super::biased::Post;
+    use super::{Mutex, PostRef};
+
+    static FREE: Mutex<Vec<PostRef>> = Mutex::new(Vec::new());
+
+    thread_local! {
+        static POST: Cell<Option<PostRef>> = const { Cell::new(None) };
+        static LEASE: Lease = const { Lease };
+    }
+
+    /// Gives the post back when its thread ends.
+    struct Lease;
+
+    impl Drop for Lease {
+        fn drop(&mut self) {
+            if let Some(post) = POST.take() {
+                FREE.lock().push(post);
+            }
+        }
+    }
+
+    /// The running thread's, if it has one.
+    #[inline]
+    pub fn current() -> Option<PostRef> {
+        POST.get()
+    }
+
+    /// The running thread's; none once the thread is ending.
+    #[cold]
+    pub fn take() -> Option<PostRef> {
+        if let Some(post) = current() {
+            return Some(post);
+        }
+        LEASE.try_with(|_| {}).ok()?;
+        let free = FREE.lock().pop();
+        let post = free.unwrap_or_else(|| PostRef(Box::leak(Box::new(Post::new()))));
+        POST.set(Some(post));
+        Some(post)
+    }
+}
+
 /// Threads, as far as the core needs them.
 pub mod thread {
     pub use std::thread::{JoinHandle, Thread, current, park, park_timeout};
@@ -155,6 +333,17 @@ pub mod thread {
     /// Starts a thread; `None` where there is none to be had.
     pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Option<JoinHandle<()>> {
         std::thread::Builder::new().name(name.to_owned()).spawn(body).ok()
+    }
+
+    /// Waits a little for what another thread is about to do, longer the more often it was tried.
+    pub fn pause_brief(tries: &mut u32) {
+        *tries += 1;
+        match *tries {
+            0..64 if !super::coop::yield_blocked() => std::hint::spin_loop(),
+            64..128 if !super::coop::yield_blocked() => std::thread::yield_now(),
+            128.. => pause(),
+            _ => {}
+        }
     }
 
     /// Lets others go on for a moment, where there is nothing to wait for but time.

@@ -3,7 +3,7 @@
 //! Shuttle is sequentially consistent whatever the orderings say, and has no reduction that could hide an order: it is
 //! the oracle for loom's probes, and reaches sizes that loom does not. It has no leak or race detection.
 
-pub use super::model::{clock, leak, take_back};
+pub use super::model::{PostRef, clock, have_barriers, leak, take_back};
 pub use super::no_coop as coop;
 pub use ::shuttle::sync::Arc;
 pub use ::shuttle::thread_local;
@@ -128,6 +128,106 @@ impl<T> ArcCell<T> {
     }
 }
 
+/// What only the holder of some lock touches. Shuttle sees no races, so this looks out for a second holder.
+#[derive(Debug)]
+pub struct Guarded<T> {
+    value: std::cell::UnsafeCell<T>,
+    // A std atomic on purpose: no scheduling point.
+    held: std::sync::atomic::AtomicBool,
+}
+
+// SAFETY: O4. Only its one holder reaches the value; that there is but one is checked.
+unsafe impl<T: Send> Sync for Guarded<T> {}
+
+/// The value, for its one holder.
+#[derive(Debug)]
+pub struct Inside<'a, T> {
+    value: &'a mut T,
+    held: &'a std::sync::atomic::AtomicBool,
+}
+
+impl<T> Guarded<T> {
+    /// A cell with `value`.
+    pub const fn new(value: T) -> Self {
+        Self { value: std::cell::UnsafeCell::new(value), held: std::sync::atomic::AtomicBool::new(false) }
+    }
+
+    /// The value.
+    ///
+    /// # Safety
+    /// While what this gives lives, nobody else calls it.
+    ///
+    /// # Panics
+    /// When somebody does.
+    pub unsafe fn inside(&self) -> Inside<'_, T> {
+        let before = self.held.swap(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(!before, "O4: two threads are inside of one gate");
+        // SAFETY: the caller's promise.
+        Inside { value: unsafe { &mut *self.value.get() }, held: &self.held }
+    }
+}
+
+impl<T> Drop for Inside<'_, T> {
+    fn drop(&mut self) {
+        self.held.store(false, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+impl<T> std::ops::Deref for Inside<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.value
+    }
+}
+
+impl<T> std::ops::DerefMut for Inside<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.value
+    }
+}
+
+/// The two barriers of a [`Biased`](super::Biased) mutex: under sequential consistency there is nothing to order.
+#[derive(Debug, Default)]
+pub struct Barrier;
+
+impl Barrier {
+    /// A pair.
+    pub const fn new() -> Self {
+        Self
+    }
+
+    /// The favoured thread's.
+    pub fn favoured(&self) {}
+
+    /// The revoker's.
+    pub fn revoker(&self) {}
+
+    /// Whether there is one: as the model says.
+    pub fn is_there(&self) -> bool {
+        super::model::are_there_barriers()
+    }
+}
+
+/// The post of the running thread. Each has its own: none is handed on.
+pub mod post {
+    use super::PostRef;
+
+    ::shuttle::thread_local! {
+        static POST: PostRef = PostRef::new();
+    }
+
+    /// The running thread's.
+    pub fn current() -> Option<PostRef> {
+        POST.try_with(PostRef::clone).ok()
+    }
+
+    /// The running thread's.
+    pub fn take() -> Option<PostRef> {
+        current()
+    }
+}
+
 /// Threads, as far as the core needs them.
 pub mod thread {
     pub use ::shuttle::thread::{Thread, current, park, park_timeout};
@@ -163,6 +263,11 @@ pub mod thread {
 
     /// Lets others go on for a moment, where there is nothing to wait for but time.
     pub fn pause() {
+        ::shuttle::thread::yield_now();
+    }
+
+    /// Lets others go on.
+    pub fn pause_brief(_tries: &mut u32) {
         ::shuttle::thread::yield_now();
     }
 }

@@ -254,7 +254,7 @@ impl Stage {
     pub(crate) fn stream_id(&self, stream: &Stream<Sim>) -> Option<StreamId> {
         use tenure::queue::Submit;
         let mut id = None;
-        let refused = stream.submit_raw(&(), tenure::driver::Call::Function, |sim, raw| {
+        let refused = stream.submit_raw((), tenure::driver::Call::Function, |sim, raw| {
             id = sim.stream_id(raw);
             Err::<(), _>(self.refusal)
         });

@@ -171,8 +171,8 @@ fn launches(
     record: &Record<Null>,
     plain: &Plain,
 ) -> Option<u64> {
-    let mut uses = [Use::new(record, Access::Write)];
-    submit(context, stream, &mut uses, Call::Launch, |_, _| Ok(plain.touch())).ok().map(|(before, _)| before)
+    let uses = [Use::new(record, Access::Write)];
+    submit(context, stream, &uses, Call::Launch, |_, _| Ok(plain.touch())).ok().map(|(before, _)| before)
 }
 
 /// E4: a launch that is not refused comes after what the host did in its view.

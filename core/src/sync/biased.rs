@@ -1,0 +1,295 @@
+//! A mutex that is biased to the one thread that uses it: for that thread, taking it is a few loads and stores.
+//!
+//! Each thread has a [`Post`], one word that says which biased mutex it is inside of; nobody else writes it. A mutex names
+//! the post that it *favours*. Whoever sits at that post enters by writing the mutex into his post and then looking
+//! whether he is still favoured; he leaves by clearing his post. Everybody else takes the lock behind it, *revokes* the
+//! favour and then looks whether the favoured one is inside: if so, he waits until he has left.
+//!
+//! | word | says | changes by | keeps |
+//! |---|---|---|---|
+//! | `Post::at` | the mutex that its thread is inside of, or is looking at | its thread alone | O4 |
+//! | `favours` | the post that enters without the lock, or nobody's | holders of the lock | O4 |
+//! | `Bias::post` | the post that may still be inside | holders of the lock | O4 |
+//!
+//! # Why nobody meets inside
+//! The favoured one writes his post (a), passes a barrier, and reads `favours` (b). Who revokes writes `favours` (c), passes
+//! a barrier, and reads the post (d). Of two barriers one comes first. If his: d reads a, or what he wrote later. If the
+//! other: b reads c, or what was written later, and nobody but himself makes him the favourite, so he does not enter. So
+//! whoever entered on the strength of a favour is seen inside, or to have left since. What he did inside comes before
+//! what the other does, since all that he writes to his post is a release (E6.enter, E6.leave) and d acquires (E6.look).
+//! Holders of the lock follow each other by the lock. A favour is given by a holder to himself, so what was done before
+//! under the lock comes before what he does without it.
+//!
+//! The barriers are unlike: his is nothing but a promise of the compiler, since the other's is one that the system passes
+//! on all processors that run this process ([`Barrier`]). Where it has none, nobody is ever favoured.
+//!
+//! The race that looks wrong: a post is written by a thread that is not favoured at all, and looks inside for a moment.
+//! It then goes away by itself, without waiting for anything; a revoker waits a moment longer.
+//!
+//! # Whom it favours
+//! The first who takes it; and the first after he has [resigned](Biased::resign). After a revocation, whoever has taken it
+//! [`PATIENCE`] times in a row: a revocation costs about a microsecond, so a mutex that threads take turns at stays an
+//! ordinary one.
+
+use std::marker::PhantomData;
+
+use super::atomic::{AtomicUsize, Ordering};
+use super::{Barrier, Guarded, Inside, Mutex, MutexGuard, PostRef, post, thread};
+use crate::{mutant, ordering};
+
+/// How often in a row a thread takes the lock before it is favoured, once a favour was revoked.
+pub const PATIENCE: u32 = if cfg!(any(mc_loom, mc_shuttle)) { 2 } else { 1024 };
+
+const NOBODY: usize = 0;
+const NOWHERE: usize = 0;
+
+/// A thread's word: which biased mutex it is inside of. It is written twice each turn, so it shares no cache line, nor the
+/// one beside, which processors fetch along.
+#[derive(Debug)]
+#[repr(align(128))]
+pub struct Post {
+    at: AtomicUsize,
+}
+
+impl Post {
+    /// Nowhere.
+    pub fn new() -> Self {
+        Self { at: AtomicUsize::new(NOWHERE) }
+    }
+}
+
+impl Default for Post {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A mutex biased to one thread. At most one thread at a time has a guard.
+#[derive(Debug)]
+pub struct Biased<T> {
+    favours: AtomicUsize,
+    barrier: Barrier,
+    value: Guarded<T>,
+    // Lock order: nothing is locked by its holder but what he locks as holder of the whole.
+    bias: Mutex<Bias>,
+}
+
+/// What only holders of the lock touch.
+#[derive(Debug)]
+struct Bias {
+    /// Who may still be inside without the lock. Stays beyond a revocation, until he was seen elsewhere.
+    post: Option<PostRef>,
+    /// Who took the lock last, and how often in a row.
+    last: usize,
+    streak: u32,
+    patience: u32,
+}
+
+/// Proof that a [`Biased`] mutex is held.
+#[derive(Debug)]
+pub struct BiasedGuard<'a, T> {
+    // Dropped in this order: first what is inside, then the hold.
+    value: Inside<'a, T>,
+    hold: Hold<'a>,
+}
+
+/// Held for its end.
+#[derive(Debug)]
+enum Hold<'a> {
+    Favoured { _at: AtPost },
+    Locked { _bias: MutexGuard<'a, Bias> },
+}
+
+/// Somebody's being inside by his post. Not to be sent: the post is the thread's.
+#[derive(Debug)]
+struct AtPost(PostRef, PhantomData<*const ()>);
+
+impl Drop for AtPost {
+    #[inline]
+    fn drop(&mut self) {
+        // E6.leave: Release; pairs with E6.look. Who finds the post empty comes after what was done inside.
+        self.0.at.store(NOWHERE, ordering!("E6.leave", Release));
+    }
+}
+
+impl<T> Biased<T> {
+    /// A free mutex that favours nobody yet.
+    pub fn new(value: T) -> Self {
+        Self {
+            favours: AtomicUsize::new(NOBODY),
+            barrier: Barrier::new(),
+            value: Guarded::new(value),
+            bias: Mutex::new(Bias { post: None, last: NOBODY, streak: 0, patience: 1 }),
+        }
+    }
+
+    /// Takes it, waiting for whoever holds it.
+    #[inline]
+    pub fn lock(&self) -> BiasedGuard<'_, T> {
+        match self.lock_favoured() {
+            Some(guard) => guard,
+            None => self.lock_unfavoured(),
+        }
+    }
+
+    /// Takes it if it favours the calling thread, and that is nowhere else.
+    #[inline]
+    pub fn lock_favoured(&self) -> Option<BiasedGuard<'_, T>> {
+        self.enter().map(|post| self.guard(Hold::Favoured { _at: post }))
+    }
+
+    /// Takes it; but if it is held and `refuse` says so, does not wait for it.
+    #[inline]
+    pub fn lock_or(&self, refuse: impl Fn() -> bool) -> Option<BiasedGuard<'_, T>> {
+        match self.lock_favoured() {
+            Some(guard) => Some(guard),
+            None => self.lock_unfavoured_or(refuse),
+        }
+    }
+
+    /// Gives up the calling thread's favour, if it has that and is not inside, so that the next to come is favoured at
+    /// once. That takes no barrier, since only this thread could have entered by it; and it waits for nobody.
+    pub fn resign(&self) {
+        let Some(post) = post::current() else { return };
+        // Relaxed: as in `enter`.
+        let is_favoured = || self.favours.load(Ordering::Relaxed) == post.identity();
+        if !is_favoured() || self.is_mine() {
+            return;
+        }
+        let Some(mut bias) = self.bias.try_lock() else { return };
+        if !is_favoured() {
+            return;
+        }
+        if !mutant!("o4_resign_keeps_favour") {
+            // Relaxed: as in `expel`.
+            self.favours.store(NOBODY, Ordering::Relaxed);
+        }
+        (bias.post, bias.patience) = (None, 1);
+    }
+
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    #[inline]
+    fn guard<'a>(&'a self, hold: Hold<'a>) -> BiasedGuard<'a, T> {
+        // SAFETY: O4. A hold means that nobody else has one: the module's documentation argues it.
+        let value = unsafe { self.value.inside() };
+        BiasedGuard { value, hold }
+    }
+
+    /// Enters by the thread's post, if it is favoured and nowhere else.
+    #[inline]
+    fn enter(&self) -> Option<AtPost> {
+        let post = post::current()?;
+        // Relaxed: only this thread writes it.
+        if post.at.load(Ordering::Relaxed) != NOWHERE && !mutant!("o4_inner_overwrites") {
+            return None;
+        }
+        // E6.enter: Release; pairs with E6.look. A revoker of the mutex that this thread was in before may read this.
+        post.at.store(self.address(), ordering!("E6.enter", Release));
+        if !mutant!("o4_favoured_no_barrier") {
+            self.barrier.favoured();
+        }
+        let entered = AtPost(post, PhantomData);
+        // Relaxed: it says "this post" only if this thread wrote that, and it did so as a holder.
+        (self.favours.load(Ordering::Relaxed) == entered.0.identity()).then_some(entered)
+    }
+
+    #[cold]
+    fn lock_unfavoured(&self) -> BiasedGuard<'_, T> {
+        let mut bias = self.bias.lock();
+        self.expel(&mut bias, || false);
+        self.guard(self.hold(bias))
+    }
+
+    #[cold]
+    fn lock_unfavoured_or(&self, refuse: impl Fn() -> bool) -> Option<BiasedGuard<'_, T>> {
+        // Who asks for what he himself is inside of keeps the favour.
+        if self.is_mine() && refuse() {
+            return None;
+        }
+        let mut bias = self.bias.lock_or(&refuse)?;
+        self.expel(&mut bias, refuse).then(|| self.guard(self.hold(bias)))
+    }
+
+    fn is_mine(&self) -> bool {
+        // Relaxed: only this thread writes its post.
+        post::current().is_some_and(|post| post.at.load(Ordering::Relaxed) == self.address())
+    }
+
+    /// Takes the favour back and waits until nobody is inside on the strength of it; `false`: refused to wait.
+    fn expel(&self, bias: &mut Bias, refuse: impl Fn() -> bool) -> bool {
+        let Some(post) = &bias.post else { return true };
+        // Relaxed both: only holders of the lock write it; for the favoured one the barriers order it.
+        if self.favours.load(Ordering::Relaxed) != NOBODY && !mutant!("o4_no_revocation") {
+            self.favours.store(NOBODY, Ordering::Relaxed);
+            if !mutant!("o4_revoker_no_barrier") {
+                self.barrier.revoker();
+            }
+        }
+        let mut tries = 0;
+        // E6.look: Acquire; pairs with E6.leave and E6.enter.
+        while post.at.load(ordering!("E6.look", Acquire)) == self.address() && !mutant!("o4_expel_no_wait") {
+            if refuse() {
+                if mutant!("o4_refusal_forgets") {
+                    bias.post = None;
+                }
+                return false;
+            }
+            thread::pause_brief(&mut tries);
+        }
+        bias.post = None;
+        true
+    }
+
+    /// The hold of who has the lock, and nobody is inside: by his post from now on, if he is to be favoured.
+    fn hold<'a>(&'a self, mut bias: MutexGuard<'a, Bias>) -> Hold<'a> {
+        let Some(post) = post::take() else { return Hold::Locked { _bias: bias } };
+        if bias.last != post.identity() {
+            (bias.last, bias.streak) = (post.identity(), 0);
+        }
+        bias.streak += 1;
+        // Relaxed: only this thread writes its post.
+        let is_free = post.at.load(Ordering::Relaxed) == NOWHERE || mutant!("o4_inner_is_favoured");
+        if bias.streak < bias.patience || !is_free || !self.barrier.is_there() {
+            return Hold::Locked { _bias: bias };
+        }
+        (bias.last, bias.streak, bias.patience) = (NOBODY, 0, PATIENCE);
+        bias.post = Some(PostRef::clone(&post));
+        // E6.enter: as in `enter`.
+        post.at.store(self.address(), ordering!("E6.enter", Release));
+        // Relaxed: for others the lock orders it.
+        self.favours.store(post.identity(), Ordering::Relaxed);
+        Hold::Favoured { _at: AtPost(post, PhantomData) }
+    }
+}
+
+impl<T: Default> Default for Biased<T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
+impl<T> BiasedGuard<'_, T> {
+    /// Whether it is held without the lock.
+    pub fn is_favoured(guard: &Self) -> bool {
+        matches!(guard.hold, Hold::Favoured { .. })
+    }
+}
+
+impl<T> std::ops::Deref for BiasedGuard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> std::ops::DerefMut for BiasedGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.value
+    }
+}
