@@ -5,10 +5,8 @@
 
 mod timing;
 
-use std::hint::black_box;
-
 use criterion::{Criterion, criterion_group, criterion_main};
-use tenure_benches::bed::{Bed, raw_sixteen, raw_three};
+use tenure_benches::bed::Bed;
 use tenure_benches::null::{Costs, Null};
 use tenure_benches::rivals::{Lock, Rivals, Word};
 
@@ -17,9 +15,6 @@ fn bench(criterion: &mut Criterion) {
     let bed = Bed::new(Null::default());
     let rivals = Rivals::new(&bed);
     let mut group = criterion.benchmark_group("launch_path");
-    group.bench_function("raw_none", |bencher| bencher.iter(|| bed.raw_launch(black_box(&[]))));
-    group.bench_function("raw_three", |bencher| bencher.iter(|| raw_three(&bed, black_box(&[1, 2, 3]))));
-    group.bench_function("raw_sixteen", |bencher| bencher.iter(|| raw_sixteen(&bed, black_box(&[7; 16]))));
     group.bench_function("rival_locked", |bencher| bencher.iter(|| rivals.locked(&bed)));
     group.bench_function("rival_locked_in_place", |bencher| bencher.iter(|| rivals.locked_in_place(&bed)));
     group.bench_function("rival_unlocked", |bencher| bencher.iter(|| rivals.unlocked(&bed)));

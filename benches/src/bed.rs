@@ -1,5 +1,7 @@
 //! A runtime over the null driver, with buffers and kernels of the shapes that are measured.
 
+use std::hint::black_box;
+
 use tenure::driver::{Argument, DeviceAddress, Driver, Image};
 use tenure::kernel::{Read, Write};
 use tenure::{Buffer, Config, Kernel, LaunchConfig, Module, Queue, ReclaimMode, Runtime, Stream};
@@ -133,17 +135,31 @@ pub fn scalar(value: u32) -> Argument {
     Argument::Scalar { words: [value.into(), 0], bytes: 4 }
 }
 
+/// The scalars of the quoted shape. Both sides read them from memory, as a program's own are read: of constants a
+/// compiler packs those of a call written out by hand ahead of time, and the others not.
+#[derive(Clone, Copy, Debug)]
+pub struct Scalars(pub u32, pub u32, pub f32, pub f32);
+
+impl Scalars {
+    /// Some values.
+    pub const SOME: Self = Self(1, 2, 3.0, 4.0);
+}
+
 /// Launches the quoted shape through the runtime.
 #[inline]
 pub fn launch_three(bed: &Bed, stream: &Stream<Null>, [x, y, z]: &mut [Floats; 3]) {
-    expect(stream.launch(&bed.three, CONFIG, (&*x, &*y, z, 1, 2, 3.0, 4.0)));
+    let Scalars(a, b, c, d) = *black_box(&Scalars::SOME);
+    expect(stream.launch(&bed.three, CONFIG, (&*x, &*y, z, a, b, c, d)));
 }
 
 /// The quoted shape without bookkeeping.
 #[inline]
 pub fn raw_three(bed: &Bed, addresses: &[u64; 3]) {
     let [x, y, z] = addresses;
-    bed.raw_launch(&[pointer(*x), pointer(*y), pointer(*z), scalar(1), scalar(2), scalar(3), scalar(4)]);
+    let Scalars(a, b, c, d) = *black_box(&Scalars::SOME);
+    let values =
+        [pointer(*x), pointer(*y), pointer(*z), scalar(a), scalar(b), scalar(c.to_bits()), scalar(d.to_bits())];
+    bed.raw_launch(&values);
 }
 
 /// Launches sixteen buffers, read, through the runtime.

@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 
 use tenure::{Freed, Graph, Pinned, Queue, Stream};
 
-use crate::bed::{Bed, CONFIG, Floats, expect, launch_sixteen, launch_three};
+use crate::bed::{Bed, CONFIG, Floats, expect, launch_sixteen, launch_three, raw_sixteen, raw_three};
 use crate::null::Null;
 
 /// Does its operation so often.
@@ -19,7 +19,17 @@ pub type Named = (&'static str, fn() -> Case);
 
 /// All cases, by the bench that they belong to.
 pub const ALL: &[(&str, &[Named])] = &[
-    ("launch_path", &[("no_arguments", no_arguments), ("three_and_four", three_and_four), ("sixteen", sixteen)]),
+    (
+        "launch_path",
+        &[
+            ("raw_none", raw_none),
+            ("no_arguments", no_arguments),
+            ("raw_three", raw_three_and_four),
+            ("three_and_four", three_and_four),
+            ("raw_sixteen", raw_all_sixteen),
+            ("sixteen", sixteen),
+        ],
+    ),
     ("ownership", &[("shared_readers", shared_readers), ("hand_over", hand_over)]),
     ("stream", &[("lease_and_return", lease_and_return)]),
     ("registration", &[("wrap_live", wrap_live), ("look_up", look_up), ("register_and_free", register_and_free)]),
@@ -30,6 +40,24 @@ pub const ALL: &[(&str, &[Named])] = &[
 /// A bed for the rest of the process: cases outlive the function that makes them.
 fn bed() -> &'static Bed {
     Box::leak(Box::new(Bed::new(Null::default())))
+}
+
+/// The driver's call of a launch without arguments, and nothing else.
+pub fn raw_none() -> Case {
+    let bed = bed();
+    Box::new(move |n| (0..n).for_each(|_| bed.raw_launch(black_box(&[]))))
+}
+
+/// The driver's call of a launch of three buffers and four scalars, packed by hand.
+pub fn raw_three_and_four() -> Case {
+    let bed = bed();
+    Box::new(move |n| (0..n).for_each(|_| raw_three(bed, black_box(&[1, 2, 3]))))
+}
+
+/// The driver's call of a launch of sixteen buffers, packed by hand.
+pub fn raw_all_sixteen() -> Case {
+    let bed = bed();
+    Box::new(move |n| (0..n).for_each(|_| raw_sixteen(bed, black_box(&[7; 16]))))
 }
 
 /// A launch without arguments.

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use tenure::driver::{Argument, Driver, Image, Priority};
-use tenure::{Config, Kernel, Pinned, Queue, ReclaimMode, Runtime, Stream, Write};
+use tenure::{Access, Config, Kernel, Pinned, Queue, Readable, ReclaimMode, Runtime, Stream, Write};
 use tenure_sim::driver::Sim;
 use tenure_sim::kernel as sim;
 
@@ -192,31 +192,108 @@ fn time(times: u64, body: impl FnOnce()) -> f64 {
     start.elapsed().as_nanos() as f64 / times as f64
 }
 
-/// What a launch costs one of two threads that share nothing but the runtime, over what it costs one alone.
-pub fn threads() -> f64 {
-    let bed = Bed::new(Null::default());
-    let (first, second) = (bed.stream(), bed.stream());
-    let (mut ours, mut theirs) = (bed.buffers(&first), bed.buffers(&second));
-    let (alone, together) = (Barrier::new(2), Barrier::new(2));
-    let launch = |stream: &Stream<Null>, buffers: &mut [Floats; 3]| {
-        time(20_000, || (0..20_000).for_each(|_| launch_three(&bed, stream, buffers)))
-    };
-    let rounds = 101;
-    let mut ratios = Vec::new();
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            for _ in 0..rounds {
-                alone.wait();
-                together.wait();
-                launch(&second, &mut theirs);
+/// What the threads of a measurement of scale have in common, besides the runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// No bookkeeping at all, only the driver's call: what the machine itself does to a thread among others.
+    Raw,
+    /// Each launches on a stream and with buffers of its own.
+    Nothing,
+    /// Each on a stream of its own, and all read one buffer.
+    ReadBuffer,
+    /// All on one stream, each with buffers of its own.
+    Stream,
+    /// Each on a stream of its own, and all write one buffer, which changes hands with every launch.
+    Buffer,
+}
+
+/// All of them, by name.
+pub const SHARINGS: [(&str, Sharing); 5] = [
+    ("the call alone", Sharing::Raw),
+    ("disjoint", Sharing::Nothing),
+    ("one read-only buffer", Sharing::ReadBuffer),
+    ("one stream", Sharing::Stream),
+    ("one contended buffer", Sharing::Buffer),
+];
+
+/// The threads of a measurement of scale.
+pub const THREADS: [usize; 5] = [1, 2, 4, 8, 16];
+
+/// What one thread launches.
+struct Launcher<'a> {
+    bed: &'a Bed,
+    stream: Stream<Null>,
+    own: [Floats; 3],
+    common: &'a Floats,
+    sharing: Sharing,
+}
+
+impl Launcher<'_> {
+    #[inline]
+    fn launch(&mut self) {
+        match self.sharing {
+            Sharing::Raw => raw_three(self.bed, black_box(&[1, 2, 3])),
+            Sharing::Nothing | Sharing::Stream => launch_three(self.bed, &self.stream, &mut self.own),
+            Sharing::ReadBuffer => expect(self.stream.launch(&self.bed.one, CONFIG, (self.common,))),
+            Sharing::Buffer => {
+                let uses = [(self.common.region(), Access::Write)];
+                // SAFETY: the closure enqueues nothing, so whatever it is said to use is right.
+                expect(unsafe {
+                    self.stream.use_on(&uses, |stream| {
+                        black_box(stream);
+                    })
+                });
             }
-        });
-        for _ in 0..rounds {
-            let single = launch(&first, &mut ours);
-            alone.wait();
-            together.wait();
-            ratios.push(launch(&first, &mut ours) / single);
         }
+    }
+}
+
+/// Nanoseconds of a processor for one launch where `threads` threads launch at once: the median of `rounds` rounds.
+///
+/// Threads beyond the processors take turns. So it is the time of all launches together, times the processors that were
+/// at work, over the launches.
+pub fn launch_among(sharing: Sharing, threads: usize, rounds: usize) -> f64 {
+    let batch: u64 = if sharing == Sharing::Buffer { 1_000 } else { 20_000 };
+    let bed = Bed::new(Null::default());
+    let first = bed.stream();
+    let [common] = bed.buffers::<1>(&first);
+    let barrier = Barrier::new(threads);
+    let spans = |stream: Stream<Null>| {
+        let own = bed.buffers(&stream);
+        let mut launcher = Launcher { bed: &bed, stream, own, common: &common, sharing };
+        let mut span = |_| {
+            barrier.wait();
+            let start = Instant::now();
+            (0..batch).for_each(|_| launcher.launch());
+            (start, Instant::now())
+        };
+        // What comes once, as the first look at a buffer that another thread has used, does not count.
+        span(0);
+        (0..rounds).map(span).collect::<Vec<_>>()
+    };
+    let spans: Vec<_> = std::thread::scope(|scope| {
+        let stream = || if sharing == Sharing::Stream { first.clone() } else { bed.stream() };
+        let threads: Vec<_> = (0..threads)
+            .map(|_| {
+                let (spans, stream) = (&spans, stream());
+                scope.spawn(move || spans(stream))
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().expect("no launcher panics")).collect()
     });
-    median(ratios)
+    // A round lasts from the first start to the last end.
+    let round = |index: usize| {
+        let of_all = spans.iter().map(|spans| spans[index]);
+        let (first, last) = of_all.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).expect("there is a thread");
+        last.duration_since(first).as_nanos() as f64 / (batch * threads as u64) as f64
+    };
+    let processors = std::thread::available_parallelism().map_or(1, usize::from).min(threads);
+    median((0..rounds).map(round).collect()) * processors as f64
+}
+
+/// How a launch grows from one thread to two that share nothing but the runtime, over how the driver's call alone grows:
+/// two processors may be halves of one core, which slows down whatever runs on them.
+pub fn threads() -> f64 {
+    let growth = |sharing| launch_among(sharing, 2, 25) / launch_among(sharing, 1, 25);
+    median((0..9).map(|_| growth(Sharing::Nothing) / growth(Sharing::Raw)).collect())
 }

@@ -16,7 +16,6 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
-use smallvec::SmallVec;
 use tenure::driver::{Driver, Timing};
 
 use crate::bed::{Bed, infallible, raw_three};
@@ -88,29 +87,26 @@ impl Rivals {
         collected.dedup_by_key(|buffer| buffer.address);
         let mut held: Vec<MutexGuard<'_, Owner>> = Vec::with_capacity(collected.len());
         held.extend(collected.iter().map(|buffer| buffer.owner.lock()));
-        self.transfer(&mut held);
+        held.iter_mut().for_each(|owner| self.take_over(owner));
         raw_three(bed, &[0, 1, 2].map(|index| self.locked[index].address));
     }
 
-    /// The same with the collection on the stack.
+    /// The same without an allocation: as many places as there are arguments, known when the launch is compiled.
     pub fn locked_in_place(&self, bed: &Bed) {
-        let mut collected: SmallVec<[&Locked; 16]> = self.locked.iter().map(|buffer| &**buffer).collect();
+        let mut collected = self.locked.each_ref().map(|buffer| &**buffer);
         collected.sort_unstable_by_key(|buffer| buffer.address);
-        collected.dedup_by_key(|buffer| buffer.address);
-        let mut held: SmallVec<[MutexGuard<'_, Owner>; 16]> =
-            collected.iter().map(|buffer| buffer.owner.lock()).collect();
-        self.transfer(&mut held);
+        let is_new = |index: usize| index == 0 || collected[index - 1].address != collected[index].address;
+        let mut held = [0, 1, 2].map(|index| is_new(index).then(|| collected[index].owner.lock()));
+        held.iter_mut().flatten().for_each(|owner| self.take_over(owner));
         raw_three(bed, &[0, 1, 2].map(|index| self.locked[index].address));
     }
 
-    fn transfer(&self, held: &mut [MutexGuard<'_, Owner>]) {
-        for owner in held {
-            if owner.stream != self.stream {
-                elsewhere();
-                owner.stream = self.stream;
-            }
-            owner.dirty = true;
+    fn take_over(&self, owner: &mut Owner) {
+        if owner.stream != self.stream {
+            elsewhere();
+            owner.stream = self.stream;
         }
+        owner.dirty = true;
     }
 
     /// Each argument is transferred while it is converted, without a lock.

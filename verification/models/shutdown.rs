@@ -132,7 +132,7 @@ fn kept(reached: &Reached) {
         }
     });
     let region = buffer.region();
-    let copied = stream.submit_raw(&Memory::write(region.backing), Call::Copy, |_, raw| {
+    let copied = stream.submit_raw(Memory::write(region.backing), Call::Copy, |_, raw| {
         device.kernel(raw, &[(region.address, BYTES, true), (address, BYTES, false)])
     });
     let ((), number) = copied.expect("the driver accepts all");

@@ -1,11 +1,11 @@
-//! Measures and draws: `cargo run --release -p tenure-benches --bin plots [FOLDER]` writes `launch_path.svg` and
-//! `scale.svg`, into `benches/plots` by default.
+//! Measures and draws: `cargo run --release -p tenure-benches --bin plots [FOLDER]` writes `launch_path.svg`,
+//! `scale.svg` and `threads.svg`, into `benches/plots` by default.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use tenure_benches::contest::Outcome;
-use tenure_benches::measure::{launch_path, memory};
+use tenure_benches::measure::{SHARINGS, THREADS, launch_among, launch_path, memory};
 
 /// How many things are there already, for the plot of scale.
 const LIVE: [usize; 4] = [10, 1_000, 10_000, 100_000];
@@ -18,7 +18,39 @@ fn main() -> std::io::Result<()> {
     std::fs::create_dir_all(&folder)?;
     std::fs::write(folder.join("launch_path.svg"), bars(&launch_path()))?;
     let outcomes: Vec<_> = LIVE.iter().map(|live| memory(*live, 101)).collect();
-    std::fs::write(folder.join("scale.svg"), lines(&outcomes))
+    std::fs::write(folder.join("scale.svg"), lines(&outcomes))?;
+    std::fs::write(folder.join("threads.svg"), threads())
+}
+
+/// The colours of what threads share, in the order of the table.
+const COLOURS: [&str; 5] = ["#8a8a8a", "#1b6ca8", "#3a7d44", "#7a4e9d", "#c1440e"];
+
+/// The cost of one launch while ever more threads launch, on a logarithmic scale.
+fn threads() -> String {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let title = format!("One launch on one processor, of N threads on {processors} processors, in nanoseconds");
+    let mut svg = open(760, 340, &title);
+    let x = |index: usize| 80 + 130 * index;
+    // 10 to 100,000 nanoseconds over 240 units.
+    let y = |time: f64| 290.0 - 60.0 * (time.clamp(10.0, 1e5).log10() - 1.0);
+    for time in [10, 100, 1_000, 10_000, 100_000] {
+        let at = y(f64::from(time));
+        let _ = writeln!(svg, r##"<line x1="80" x2="600" y1="{at:.0}" y2="{at:.0}" stroke="#dddddd"/>"##);
+        let _ = writeln!(svg, r#"<text x="70" y="{:.0}" text-anchor="end">{time}</text>"#, at + 4.0);
+    }
+    for (index, count) in THREADS.iter().enumerate() {
+        let _ = writeln!(svg, r#"<text x="{}" y="312" text-anchor="middle">{count}</text>"#, x(index));
+    }
+    for (row, ((name, sharing), colour)) in SHARINGS.iter().zip(COLOURS).enumerate() {
+        let times = THREADS.map(|count| launch_among(*sharing, count, 25));
+        let points = times.iter().enumerate().map(|(i, time)| format!("{},{:.1}", x(i), y(*time)));
+        let points = points.collect::<Vec<_>>().join(" ");
+        let _ = writeln!(svg, r#"<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>"#);
+        let (label, last) = (60 + 36 * row, times[times.len() - 1] / times[0]);
+        let _ = writeln!(svg, r#"<text x="612" y="{label}" fill="{colour}">{name}</text>"#);
+        let _ = writeln!(svg, r#"<text x="612" y="{}" fill="{colour}">16 over 1: {last:.1}x</text>"#, label + 15);
+    }
+    svg + "</svg>\n"
 }
 
 /// Bookkeeping of one launch of three buffers and four scalars, as multiples of one lock, on a logarithmic scale.

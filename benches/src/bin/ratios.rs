@@ -4,7 +4,9 @@ use serde_json::{Value, json};
 use tenure_benches::bed::{Bed, launch_three};
 use tenure_benches::contest::Outcome;
 use tenure_benches::counting::{Counting, allocations};
-use tenure_benches::measure::{launch_path, memory, simulated_operations, simulated_schedules, threads};
+use tenure_benches::measure::{
+    SHARINGS, THREADS, launch_among, launch_path, memory, simulated_operations, simulated_schedules, threads,
+};
 use tenure_benches::null::Null;
 
 #[global_allocator]
@@ -36,6 +38,7 @@ fn main() {
             "unlocked_over_ours": round(path.net("unlocked", "raw three") / ours),
             "cas_over_lock": round(path.net("cas", "nothing") / lock),
             "no_arguments_over_lock": round(path.net("no arguments", "raw none") / lock),
+            "threads_ns": threads_each(),
             "drop_busy_within_200_ns": memory.median("drop busy") <= 200.0,
             "wrap_live_within_100_ns": memory.median("wrap live") <= 100.0,
         },
@@ -45,6 +48,12 @@ fn main() {
         true => println!("{answer}"),
         false => println!("{answer:#}"),
     }
+}
+
+/// Nanoseconds of one launch on one processor, for each number of threads and each thing that they share.
+fn threads_each() -> Value {
+    let each = |sharing| json!(THREADS.map(|threads| round(launch_among(sharing, threads, 9))));
+    Value::Object(SHARINGS.iter().map(|(name, sharing)| ((*name).to_owned(), each(*sharing))).collect())
 }
 
 fn round(value: f64) -> f64 {
