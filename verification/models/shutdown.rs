@@ -47,7 +47,7 @@ pub const MODELS: &[Model] = &[
         claim: "Work that a closure enqueued before it unwound is ordered with a launch on another stream.",
         lines: &["R4", "O1", "O4"],
         operations: "1 closure that enqueues and unwinds; 1 closure elsewhere",
-        bound: None,
+        bound: Some(3),
         reaches: &["the unwound work came first"],
         body: unwound,
         ..MODEL

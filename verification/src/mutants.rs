@@ -825,7 +825,7 @@ pub const MUTANTS: &[Mutant] = &[
         lines: &["R5"],
         model: "r5_shutdown_beside_the_worker",
         checker: Checker::Shuttle,
-        message: "R5: a shutdown that left something reported nothing",
+        message: "R5: a call after the shutdown",
     },
     Mutant {
         name: "r5_closed_read_late",
