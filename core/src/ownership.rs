@@ -51,7 +51,7 @@ use crate::mutant;
 use crate::ordering;
 use crate::stream::{Gate, Kind, StreamState};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use crate::sync::{Apart, Arc, BiasedGuard, Mutex, MutexGuard};
+use crate::sync::{Apart, Arc, BiasedGuard, Mutex, MutexGuard, OnceLock};
 use smallvec::SmallVec;
 
 pub mod follow;
@@ -115,8 +115,9 @@ impl<D: Driver> state::Position for Point<D> {
 /// Points, few enough to lie on the stack.
 pub type Points<D> = SmallVec<[Point<D>; 4]>;
 
-/// Streams that may read one buffer without more, besides the one that covers it. Further readers take the slow way.
-pub const SLOTS: usize = if cfg!(mc_loom) { 2 } else { 8 };
+/// Streams that may read one buffer without more: about as many as a device has queues. Further readers take the
+/// slow way.
+pub const SLOTS: usize = if cfg!(mc_loom) { 2 } else { 16 };
 
 const NOBODY: u64 = 0;
 
@@ -126,18 +127,63 @@ pub struct Record<D: Driver> {
     cover: AtomicU64,
     /// The last read and the last write of the stream that covers, by [`Access`].
     last: [AtomicU64; 2],
+    /// Made when the first stream joins as a reader, under `inner`; most buffers never need it.
+    shared: OnceLock<Box<Shared>>,
+    views: Views,
+    inner: Mutex<Inner<D>>,
+}
+
+/// Who reads without more, and the number of each one's last read.
+#[derive(Debug)]
+struct Shared {
     readers: [AtomicU64; SLOTS],
     // Apart, since each is written by another thread with each of its launches.
     reads: [Apart<AtomicU64>; SLOTS],
-    views: Views,
-    inner: Mutex<Inner<D>>,
+}
+
+impl Shared {
+    fn new() -> Self {
+        Self {
+            readers: std::array::from_fn(|_| AtomicU64::new(NOBODY)),
+            reads: std::array::from_fn(|_| Apart::new(AtomicU64::new(0))),
+        }
+    }
+
+    /// The number of the last read of `stream`, if it has a slot. Steady as for [`Record::covers`].
+    fn read_of(&self, stream: u64) -> Option<&AtomicU64> {
+        let mut slots = self.readers.iter().zip(&self.reads);
+        // Relaxed: as in `covers`.
+        let (_, read) = slots.find(|(reader, _)| reader.load(Ordering::Relaxed) == stream)?;
+        Some(&read.value)
+    }
+
+    /// Fills a slot. The caller holds `inner` and the gate of the stream.
+    fn fill(&self, slot: usize, stream: u64, read: u64) {
+        // Relaxed both: they change only under the gate of the stream that the slot names.
+        self.reads[slot].value.store(read, Ordering::Relaxed);
+        self.readers[slot].store(stream, Ordering::Relaxed);
+    }
+
+    /// Empties a slot and gives the last read. The caller holds `inner` and the gate of the stream in it.
+    fn empty(&self, slot: usize) -> u64 {
+        // Relaxed both: as in `fill`.
+        self.readers[slot].store(NOBODY, Ordering::Relaxed);
+        self.reads[slot].value.load(Ordering::Relaxed)
+    }
+
+    /// The last read in a slot.
+    fn read(&self, slot: usize) -> u64 {
+        // Relaxed: a stamp that happened before the question is seen; of others nothing is promised (O2).
+        self.reads[slot].value.load(Ordering::Relaxed)
+    }
 }
 
 /// What only movers need. Held through a move.
 #[derive(Debug)]
 pub struct Inner<D: Driver> {
     cover: Option<Arc<StreamState<D>>>,
-    slots: [Option<Arc<StreamState<D>>>; SLOTS],
+    /// Who is in which slot of `shared`.
+    slots: Vec<Option<Arc<StreamState<D>>>>,
     closed: Closed<Point<D>>,
 }
 
@@ -511,10 +557,9 @@ impl<D: Driver> Record<D> {
         Self {
             cover: AtomicU64::new(NOBODY),
             last: [AtomicU64::new(0), AtomicU64::new(0)],
-            readers: std::array::from_fn(|_| AtomicU64::new(NOBODY)),
-            reads: std::array::from_fn(|_| Apart::new(AtomicU64::new(0))),
+            shared: OnceLock::default(),
             views: Views::new(),
-            inner: Mutex::new(Inner { cover: None, slots: std::array::from_fn(|_| None), closed: Closed::new() }),
+            inner: Mutex::new(Inner { cover: None, slots: Vec::new(), closed: Closed::new() }),
         }
     }
 
@@ -523,8 +568,11 @@ impl<D: Driver> Record<D> {
     fn covers(&self, stream: u64, access: Access) -> bool {
         // Relaxed: cover and slots change only under the gate of the stream that they name, which the caller holds, or
         // under `inner`, which he holds.
-        self.is_cover(stream)
-            || access == Access::Read && self.readers.iter().any(|reader| reader.load(Ordering::Relaxed) == stream)
+        self.is_cover(stream) || access == Access::Read && self.read_of(stream).is_some()
+    }
+
+    fn read_of(&self, stream: u64) -> Option<&AtomicU64> {
+        self.shared.get()?.read_of(stream)
     }
 
     fn last(&self, access: Access) -> &AtomicU64 {
@@ -558,14 +606,9 @@ impl<D: Driver> Record<D> {
             self.stamp_cover(access, number);
             return true;
         }
-        for (reader, read) in self.readers.iter().zip(&self.reads) {
-            // Relaxed throughout: as in `stamp_cover`.
-            if reader.load(Ordering::Relaxed) == stream {
-                read.value.store(number, Ordering::Relaxed);
-                return true;
-            }
-        }
-        false
+        let read = self.read_of(stream);
+        // Relaxed: as in `stamp_cover`.
+        read.inspect(|read| read.store(number, Ordering::Relaxed)).is_some()
     }
 
     /// Takes the buffer away from those whose cover conflicts with `access`, each under its own gate, and turns their
@@ -577,7 +620,7 @@ impl<D: Driver> Record<D> {
         match access {
             Access::Write => self.close_slots(inner, |_| true),
             // A full house: make room by closing the readers that are done.
-            Access::Read if inner.slots.iter().all(Option::is_some) => {
+            Access::Read if inner.slots.len() == SLOTS && inner.slots.iter().all(Option::is_some) => {
                 self.close_slots(inner, |reader| reader.timeline.is_drained());
             }
             Access::Read => {}
@@ -590,29 +633,25 @@ impl<D: Driver> Record<D> {
         let write = self.last(Access::Write).load(Ordering::Relaxed);
         let read = self.last(Access::Read).load(Ordering::Relaxed);
         if access == Access::Read {
-            // The old owner goes on reading: its slot is set under its gate.
-            self.reads[0].value.store(read, Ordering::Relaxed);
-            self.readers[0].store(owner.id().number(), Ordering::Relaxed);
+            // The old owner goes on reading: its slot is filled under its gate.
+            self.join(inner, &owner, read);
         }
         drop(gate);
         if !mutant!("o1_forget_write") {
             let number = if mutant!("o1_reads_conflict") { write.max(read) } else { write };
             inner.closed.set_writer(Point { stream: owner.clone(), number });
         }
-        if access == Access::Read {
-            inner.slots[0] = Some(owner);
-        } else if !mutant!("o9_forget_own_reads") {
+        if access == Access::Write && !mutant!("o9_forget_own_reads") {
             inner.closed.add_reader(Point { stream: owner, number: read });
         }
     }
 
     fn close_slots(&self, inner: &mut Inner<D>, wanted: impl Fn(&StreamState<D>) -> bool) {
-        for ((slot, read), reader) in self.readers.iter().zip(&self.reads).zip(&mut inner.slots) {
+        let Some(shared) = self.shared.get() else { return };
+        for (slot, reader) in inner.slots.iter_mut().enumerate() {
             let Some(reader) = reader.take_if(|reader| wanted(reader)) else { continue };
             let gate = (!mutant!("o1_slot_ungated")).then(|| reader.gate());
-            // Relaxed: slots and their numbers change under the gate of the stream that they name, which is held.
-            slot.store(NOBODY, Ordering::Relaxed);
-            let number = read.value.load(Ordering::Relaxed);
+            let number = shared.empty(slot);
             drop(gate);
             if !mutant!("o9_forget_slot") {
                 inner.closed.add_reader(Point { stream: reader, number });
@@ -633,17 +672,22 @@ impl<D: Driver> Record<D> {
             inner.closed.clear();
             return;
         }
-        if let Some(index) = self.free_slot(inner) {
-            self.reads[index].value.store(0, Ordering::Relaxed);
-            self.readers[index].store(id, Ordering::Relaxed);
-            inner.slots[index] = Some(stream.clone());
-        }
-        // No slot: the point of this read goes to `closed`, and the next read of this stream comes this way again.
+        self.join(inner, stream, 0);
     }
 
-    /// A slot that nobody has. `close` made room where it could.
-    fn free_slot(&self, inner: &Inner<D>) -> Option<usize> {
-        inner.slots.iter().position(Option::is_none)
+    /// Gives `stream` a slot, if one is free; `close` made room where it could. The caller holds `inner` and the stream's
+    /// gate. Without a slot the point of a read goes to `closed`, and the stream's next read comes this way again.
+    fn join(&self, inner: &mut Inner<D>, stream: &Arc<StreamState<D>>, read: u64) {
+        let free = inner.slots.iter().position(Option::is_none);
+        let slot = free.unwrap_or(inner.slots.len());
+        if slot == SLOTS {
+            return;
+        }
+        self.shared.get_or_init(|| Box::new(Shared::new())).fill(slot, stream.id().number(), read);
+        match free {
+            Some(slot) => inner.slots[slot] = Some(stream.clone()),
+            None => inner.slots.push(Some(stream.clone())),
+        }
     }
 
     /// What a host access must wait for: writes for a read, all for a write. What is known to be complete is left out.
@@ -658,7 +702,7 @@ impl<D: Driver> Record<D> {
 
     /// Everything that may still use it, by exclusive access: no lock.
     pub fn into_points(&mut self) -> Points<D> {
-        let Self { last, reads, inner, .. } = self;
+        let Self { last, shared, inner, .. } = self;
         let inner = inner.get_mut();
         let mut points: Points<D> = SmallVec::new();
         // Relaxed: `&mut` proves that nobody else touches them.
@@ -666,10 +710,11 @@ impl<D: Driver> Record<D> {
         if let Some(owner) = inner.cover.take() {
             points.push(Point { number: numbers[0].max(numbers[1]), stream: owner });
         }
-        for (read, reader) in reads.iter().zip(&mut inner.slots) {
-            if let Some(stream) = reader.take().filter(|_| !mutant!("o9_free_one_reader")) {
-                points.push(Point { stream, number: read.value.load(Ordering::Relaxed) });
-            }
+        if let Some(shared) = shared.get() {
+            let readers = inner.slots.drain(..).enumerate().filter(|_| !mutant!("o9_free_one_reader"));
+            points.extend(
+                readers.filter_map(|(slot, stream)| Some(Point { stream: stream?, number: shared.read(slot) })),
+            );
         }
         points.extend(inner.closed.conflicting(Access::Write).cloned());
         points.retain(|point| !point.is_complete());
@@ -684,12 +729,11 @@ impl<D: Driver> Record<D> {
             let read = if access == Access::Write { self.last(Access::Read).load(Ordering::Relaxed) } else { 0 };
             points.push(Point { stream: owner.clone(), number: write.max(read) });
         }
-        if access == Access::Write {
-            for (read, reader) in self.reads.iter().zip(&inner.slots) {
-                if let Some(stream) = reader {
-                    points.push(Point { stream: stream.clone(), number: read.value.load(Ordering::Relaxed) });
-                }
-            }
+        if access == Access::Write
+            && let Some(shared) = self.shared.get()
+        {
+            let readers = inner.slots.iter().enumerate().filter_map(|(slot, stream)| Some((slot, stream.clone()?)));
+            points.extend(readers.map(|(slot, stream)| Point { stream, number: shared.read(slot) }));
         }
         points.extend(inner.closed.conflicting(access).cloned());
         points.retain(|point| !point.is_complete());

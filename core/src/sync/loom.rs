@@ -12,7 +12,7 @@
 //!
 //! Loom has no const constructors, no `Weak`, no timeouts and no spurious wake-ups.
 
-pub use super::model::{PostRef, clock, have_barriers, leak, take_back};
+pub use super::model::{OnceLock, PostRef, clock, have_barriers, leak, take_back};
 pub use super::no_coop as coop;
 pub use ::loom::sync::Arc;
 pub use ::loom::thread_local;

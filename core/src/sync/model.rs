@@ -1,5 +1,5 @@
-//! What loom's and shuttle's halves share: what is leaked on purpose, a clock that stands still, whether the system has
-//! barriers, and how posts are held.
+//! What loom's and shuttle's halves share: what is leaked on purpose, a clock that stands still, a value that is set
+//! once, whether the system has barriers, and how posts are held.
 
 /// As the native one, but [`take_back`] ends it: a checker asks at the end of an execution for what was not dropped.
 pub fn leak<T: 'static>(value: T) {
@@ -31,6 +31,38 @@ pub mod clock {
     pub fn now() -> Instant {
         static MOMENT: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
         *MOMENT.get_or_init(Instant::now)
+    }
+}
+
+/// As std's, for callers that set it under one lock: looking is a scheduling point, and what is seen may be stale.
+#[derive(Debug)]
+pub struct OnceLock<T> {
+    is_set: super::atomic::AtomicBool,
+    value: std::sync::OnceLock<T>,
+}
+
+impl<T> Default for OnceLock<T> {
+    fn default() -> Self {
+        Self { is_set: super::atomic::AtomicBool::new(false), value: std::sync::OnceLock::new() }
+    }
+}
+
+impl<T> OnceLock<T> {
+    /// The value, if it was set.
+    #[track_caller]
+    pub fn get(&self) -> Option<&T> {
+        if self.is_set.load(super::atomic::Ordering::Acquire) { self.value.get() } else { None }
+    }
+
+    /// The value, set by `init` if it was not. The caller holds the lock under which it is set.
+    #[track_caller]
+    pub fn get_or_init(&self, init: impl FnOnce() -> T) -> &T {
+        let is_set = self.value.get().is_some();
+        let value = self.value.get_or_init(init);
+        if !is_set {
+            self.is_set.store(true, super::atomic::Ordering::Release);
+        }
+        value
     }
 }
 

@@ -1,6 +1,6 @@
 //! Production: parking_lot, std and arc-swap, and the hook for a cooperative scheduler.
 
-pub use std::sync::Arc;
+pub use std::sync::{Arc, OnceLock};
 pub use std::thread_local;
 
 /// The atomics of the core; std's.

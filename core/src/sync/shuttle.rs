@@ -3,7 +3,7 @@
 //! Shuttle is sequentially consistent whatever the orderings say, and has no reduction that could hide an order: it is
 //! the oracle for loom's probes, and reaches sizes that loom does not. It has no leak or race detection.
 
-pub use super::model::{PostRef, clock, have_barriers, leak, take_back};
+pub use super::model::{OnceLock, PostRef, clock, have_barriers, leak, take_back};
 pub use super::no_coop as coop;
 pub use ::shuttle::sync::Arc;
 pub use ::shuttle::thread_local;
