@@ -390,11 +390,13 @@ impl<D: Driver> Runtime<D> {
         drop(self);
         shared.close();
         let end = clock::now() + deadline;
+        let mut tries = 0;
         while shared.reclaim.turn(&shared.context, &shared.pins, Ask::Query).total() > 0 && clock::now() < end {
-            thread::pause();
+            thread::pause_brief(&mut tries);
         }
+        let mut tries = 0;
         while !shared.streams_are_gone() && clock::now() < end {
-            thread::pause();
+            thread::pause_brief(&mut tries);
         }
         shared.stop_worker(end);
         shared.tear_down();
