@@ -260,7 +260,8 @@ pub fn submit<D: Driver, R>(
     enqueue: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
 ) -> Result<(R, u64)> {
     submit_covered(context, stream, uses, call, enqueue, move |uses, enqueue| {
-        submit_moving(context, stream, uses, call, enqueue)
+        let mut uses: SmallVec<[Use<'_, D>; 16]> = uses.into();
+        submit_moving(context, stream, &mut uses, call, enqueue)
     })
 }
 
@@ -338,7 +339,7 @@ fn unless_planted_window<'a, D: Driver>(
 }
 
 /// [`submit`] the slow way: locks all buffers, closes those that others cover, orders `stream` after them, then
-/// submits.
+/// submits. Sorts `uses`.
 ///
 /// # Errors
 /// As for [`submit`].
@@ -346,14 +347,15 @@ fn unless_planted_window<'a, D: Driver>(
 pub fn submit_moving<D: Driver, R>(
     context: &Context<D>,
     stream: &Arc<StreamState<D>>,
-    uses: &[Use<'_, D>],
+    uses: &mut [Use<'_, D>],
     call: Call,
     enqueue: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
 ) -> Result<(R, u64)> {
     if is_within(Place::Hold) {
         return Err(Misuse::InsideHold.into());
     }
-    let mut taken = take_all(uses)?;
+    let mut taken = Taken::new();
+    take_all(uses, &mut taken)?;
     let id = stream.id().number();
     for (used, inner) in &mut taken {
         if !used.record.covers(id, used.access) {
@@ -383,13 +385,11 @@ pub fn submit_moving<D: Driver, R>(
 type Taken<'a, D> = SmallVec<[(Use<'a, D>, MutexGuard<'a, Inner<D>>); 8]>;
 
 /// Locks every buffer once, in address order, the strongest access to it first (O5).
-fn take_all<'a, D: Driver>(uses: &[Use<'a, D>]) -> Result<Taken<'a, D>> {
-    let mut uses: SmallVec<[Use<'a, D>; 16]> = uses.into();
+fn take_all<'a, D: Driver>(uses: &mut [Use<'a, D>], taken: &mut Taken<'a, D>) -> Result<()> {
     if !mutant!("o5_no_sort") {
         uses.sort_unstable_by_key(|used| (used.address(), std::cmp::Reverse(used.access)));
     }
-    let mut taken: Taken<'a, D> = SmallVec::new();
-    for used in uses {
+    for used in uses.iter().copied() {
         if taken.last().is_some_and(|(earlier, _)| earlier.address() == used.address()) {
             continue;
         }
@@ -399,7 +399,7 @@ fn take_all<'a, D: Driver>(uses: &[Use<'a, D>]) -> Result<Taken<'a, D>> {
         }
         taken.push((used, inner));
     }
-    Ok(taken)
+    Ok(())
 }
 
 /// Orders `stream` after everything in `closed` that conflicts with `access`; returns a number on `stream` that is at

@@ -394,9 +394,13 @@ impl<D: Driver> Stream<D> {
         if !uses.iter().all(|memory| memory.backing.is_of(&self.lease.anchor)) {
             return Err(Misuse::ForeignRuntime.into());
         }
-        let records = uses.iter().filter_map(|memory| Some(Use::new(memory.record?, memory.access)));
-        let records: SmallVec<[Use<'_, D>; 16]> = records.collect();
-        submit_moving(&self.lease.anchor.context, &self.lease.state, &records, call, enqueue)
+        let mut records: SmallVec<[Use<'_, D>; 16]> = SmallVec::new();
+        for memory in uses {
+            if let Some(record) = memory.record {
+                records.push(Use::new(record, memory.access));
+            }
+        }
+        submit_moving(&self.lease.anchor.context, &self.lease.state, &mut records, call, enqueue)
     }
 
     pub(crate) fn state(&self) -> &Arc<StreamState<D>> {
