@@ -27,7 +27,7 @@ use tenure_tests::hip_bench::HipBench;
 /// After so long a case hangs.
 const LIMIT: Duration = Duration::from_secs(60);
 /// Hardware queues for each process: on fewer, streams share them, and one that is held still holds up another.
-const QUEUES: [(&str, &str); 2] = [("CUDA_DEVICE_MAX_CONNECTIONS", "32"), ("GPU_MAX_HW_QUEUES", "24")];
+const QUEUES: [(&str, &str); 2] = [("CUDA_DEVICE_MAX_CONNECTIONS", "32"), ("GPU_MAX_HW_QUEUES", "32")];
 /// Cases that take the device away, which only the simulator survives everywhere.
 const LOSING: [&str; 2] = ["reclaim::r6_a_lost_device_ends_everything", "reclaim::r6_a_future_learns_of_the_loss"];
 

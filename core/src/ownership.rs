@@ -117,7 +117,7 @@ pub type Points<D> = SmallVec<[Point<D>; 4]>;
 
 /// Streams that may read one buffer without more: about as many as a device has queues. Further readers take the
 /// slow way.
-pub const SLOTS: usize = if cfg!(mc_loom) { 2 } else { 16 };
+pub const SLOTS: usize = if cfg!(mc_loom) { 2 } else { 24 };
 
 const NOBODY: u64 = 0;
 

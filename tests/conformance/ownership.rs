@@ -454,7 +454,7 @@ fn o9_more_readers_than_slots<B: Bench>(bench: &B) {
     let mut x = rig.four(&writer, 1);
     writer.synchronize().expect("a wait");
     let brake = Brake::new(bench);
-    let mut readers: Vec<_> = (0..18)
+    let mut readers: Vec<_> = (0..26)
         .map(|_| {
             let stream = rig.stream();
             let y = rig.four(&stream, 0);

@@ -227,7 +227,7 @@ pub const MODELS: &[Model] = &[
         operations: "2 reads on two streams where all slots are taken, then 1 write",
         bound: Some(3),
         search: Search::Sample(1_000),
-        leaves_out: "under loom there are two slots, elsewhere sixteen",
+        leaves_out: "under loom there are two slots, elsewhere twenty-four",
         reaches: &["a reader found no slot"],
         body: readers_without_a_slot,
     },
