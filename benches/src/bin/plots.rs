@@ -1,11 +1,17 @@
-//! Measures and draws: `cargo run --release -p tenure-benches --bin plots [FOLDER]` writes `launch_path.svg`,
-//! `scale.svg` and `threads.svg`, into `benches/plots` by default.
+//! Measures and draws: `cargo run --release -p tenure-benches --bin plots [FILE]` writes `launch_path.svg`,
+//! `threads.svg` and `scale.svg` into `benches/plots`. With a file of lines that `ratios --json` wrote, on another machine
+//! say, the first two show their medians, and nothing is measured.
 
+use std::collections::BTreeMap;
+use std::error::Error;
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::Path;
 
-use tenure_benches::contest::Outcome;
+use serde_json::Value;
+use tenure_benches::contest::{Outcome, median};
 use tenure_benches::measure::{SHARINGS, THREADS, launch_among, launch_path, memory};
+
+type Fallible<T = ()> = Result<T, Box<dyn Error>>;
 
 /// How many things are there already, for the plot of scale.
 const LIVE: [usize; 4] = [10, 1_000, 10_000, 100_000];
@@ -13,23 +19,72 @@ const LIVE: [usize; 4] = [10, 1_000, 10_000, 100_000];
 const LINES: [(&str, &str); 4] =
     [("launch", "#1b6ca8"), ("drop busy", "#c1440e"), ("wrap live", "#3a7d44"), ("look up", "#7a4e9d")];
 
-fn main() -> std::io::Result<()> {
-    let folder = std::env::args().nth(1).map_or_else(|| PathBuf::from("benches/plots"), PathBuf::from);
-    std::fs::create_dir_all(&folder)?;
-    std::fs::write(folder.join("launch_path.svg"), bars(&launch_path()))?;
-    let outcomes: Vec<_> = LIVE.iter().map(|live| memory(*live, 101)).collect();
-    std::fs::write(folder.join("scale.svg"), lines(&outcomes))?;
-    std::fs::write(folder.join("threads.svg"), threads())
+fn main() -> Fallible {
+    let folder = Path::new("benches/plots");
+    std::fs::create_dir_all(folder)?;
+    let kept = std::env::args().nth(1);
+    let figures = match &kept {
+        Some(file) => Figures::kept(Path::new(file))?,
+        None => Figures::measured(),
+    };
+    std::fs::write(folder.join("launch_path.svg"), bars(&figures))?;
+    std::fs::write(folder.join("threads.svg"), threads(&figures))?;
+    if kept.is_none() {
+        let outcomes: Vec<_> = LIVE.iter().map(|live| memory(*live, 101)).collect();
+        std::fs::write(folder.join("scale.svg"), lines(&outcomes))?;
+    }
+    Ok(())
+}
+
+/// What is drawn of launches.
+struct Figures {
+    /// Nanoseconds by entrant.
+    medians: BTreeMap<String, f64>,
+    /// Nanoseconds of a launch among each number of threads, by what they share.
+    threads: Vec<Vec<f64>>,
+}
+
+impl Figures {
+    fn measured() -> Self {
+        let path = launch_path();
+        let medians = path.medians().map(|(name, median)| (name.to_owned(), median)).collect();
+        let among = |sharing| THREADS.iter().map(|threads| launch_among(sharing, *threads, 25)).collect();
+        Self { medians, threads: SHARINGS.iter().map(|(_, sharing)| among(*sharing)).collect() }
+    }
+
+    /// The medians over the lines of a file.
+    fn kept(file: &Path) -> Fallible<Self> {
+        let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+        let lines: Vec<Value> = text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+        let middle = |pointer: &str| -> Fallible<f64> {
+            let values: Option<Vec<f64>> = lines.iter().map(|line| line.pointer(pointer)?.as_f64()).collect();
+            let values = values.filter(|values| !values.is_empty());
+            Ok(median(values.ok_or_else(|| format!("{}: a line says nothing of {pointer}", file.display()))?))
+        };
+        let names = lines.first().and_then(|line| line["medians_ns"].as_object()).ok_or("no medians")?.keys();
+        let medians: Fallible<_> =
+            names.map(|name| Ok((name.clone(), middle(&format!("/medians_ns/{name}"))?))).collect();
+        let among =
+            |name: &str| (0..THREADS.len()).map(|i| middle(&format!("/beside/threads_ns/{name}/{i}"))).collect();
+        let threads: Fallible<_> = SHARINGS.iter().map(|(name, _)| among(name)).collect();
+        Ok(Self { medians: medians?, threads: threads? })
+    }
+
+    fn median(&self, name: &str) -> f64 {
+        self.medians[name]
+    }
+
+    fn net(&self, name: &str, base: &str) -> f64 {
+        self.median(name) - self.median(base)
+    }
 }
 
 /// The colours of what threads share, in the order of the table.
 const COLOURS: [&str; 5] = ["#8a8a8a", "#1b6ca8", "#3a7d44", "#7a4e9d", "#c1440e"];
 
 /// The cost of one launch while ever more threads launch, on a logarithmic scale.
-fn threads() -> String {
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let title = format!("One launch on one processor, of N threads on {processors} processors, in nanoseconds");
-    let mut svg = open(760, 340, &title);
+fn threads(figures: &Figures) -> String {
+    let mut svg = open(760, 340, "One launch among N threads, in nanoseconds of a processor");
     let x = |index: usize| 80 + 130 * index;
     // 10 to 100,000 nanoseconds over 240 units.
     let y = |time: f64| 290.0 - 60.0 * (time.clamp(10.0, 1e5).log10() - 1.0);
@@ -41,8 +96,7 @@ fn threads() -> String {
     for (index, count) in THREADS.iter().enumerate() {
         let _ = writeln!(svg, r#"<text x="{}" y="312" text-anchor="middle">{count}</text>"#, x(index));
     }
-    for (row, ((name, sharing), colour)) in SHARINGS.iter().zip(COLOURS).enumerate() {
-        let times = THREADS.map(|count| launch_among(*sharing, count, 25));
+    for (row, (((name, _), times), colour)) in SHARINGS.iter().zip(&figures.threads).zip(COLOURS).enumerate() {
         let points = times.iter().enumerate().map(|(i, time)| format!("{},{:.1}", x(i), y(*time)));
         let points = points.collect::<Vec<_>>().join(" ");
         let _ = writeln!(svg, r#"<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>"#);
@@ -54,7 +108,7 @@ fn threads() -> String {
 }
 
 /// Bookkeeping of one launch of three buffers and four scalars, as multiples of one lock, on a logarithmic scale.
-fn bars(path: &Outcome) -> String {
+fn bars(path: &Figures) -> String {
     let lock = path.net("lock", "nothing");
     let loads = path.median("1 load") - path.median("nothing");
     let rows = [
