@@ -155,15 +155,25 @@ pub const MODELS: &[Model] = &[
     },
 ];
 
-/// What keeps the models' host memory.
-struct Alive(Device, usize);
+/// An owner of the models' host memory, which ends with its last owner. A lock and not a count alone, so that there is
+/// no new owner between the last one's end and the look at what is registered. std's on purpose: no checker sees it.
+#[derive(Debug)]
+struct Owner {
+    owners: std::sync::Arc<std::sync::Mutex<usize>>,
+    device: Device,
+    bytes: usize,
+}
 
-impl Drop for Alive {
+impl Drop for Owner {
     fn drop(&mut self) {
         if schedule::is_over() {
             return;
         }
-        self.0.host_memory_ends(BASE, self.1);
+        let mut owners = self.owners.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        *owners -= 1;
+        if *owners == 0 {
+            self.device.host_memory_ends(BASE, self.bytes);
+        }
     }
 }
 
@@ -173,11 +183,13 @@ struct Place {
     world: World,
     pins: Pins<Device>,
     reclaim: Reclaim<Device>,
+    owners: std::sync::Arc<std::sync::Mutex<usize>>,
 }
 
 impl Place {
     fn new() -> Arc<Self> {
-        Arc::new(Self { world: World::new(), pins: Pins::new(), reclaim: Reclaim::new() })
+        let owners = std::sync::Arc::default();
+        Arc::new(Self { world: World::new(), pins: Pins::new(), reclaim: Reclaim::new(), owners })
     }
 
     fn wrap(&self, bytes: usize) -> Option<Arc<Pin<Device>>> {
@@ -198,21 +210,17 @@ impl Place {
         }
     }
 
-    /// As [`wrap`](Self::wrap), with memory that has an owner. One that the registration does not need is nobody's.
+    /// As [`wrap`](Self::wrap), with one more owner of the memory.
     fn wrap_owned(&self, bytes: usize) -> Option<Arc<Pin<Device>>> {
         let base = HostPointer(NonNull::new(std::ptr::without_provenance_mut(BASE)).expect("the address is not zero"));
         let request = Request { range: HostRange { base, bytes }, access: HostAccess::ReadWrite, scope: None };
-        let owner = Alive(self.world.device.clone(), bytes);
-        let (pin, unneeded) = match self.pins.pin(&self.world.context, request, Some(Box::new(owner))) {
-            Ok((pin, unneeded)) => (Some(pin), unneeded),
-            Err((_, unneeded)) => (None, unneeded),
-        };
-        if let Some(mut unneeded) = unneeded
-            && let Some(Alive(_, bytes)) = unneeded.downcast_mut::<Alive>()
-        {
-            *bytes = 0;
-        }
-        pin
+        let owner = self.owner(bytes);
+        self.pins.pin(&self.world.context, request, Some(Box::new(owner))).ok().map(|(pin, _)| pin)
+    }
+
+    fn owner(&self, bytes: usize) -> Owner {
+        *self.owners.lock().unwrap_or_else(std::sync::PoisonError::into_inner) += 1;
+        Owner { owners: self.owners.clone(), device: self.world.device.clone(), bytes }
     }
 
     fn write(&self, stream: &Arc<StreamState<Device>>, pin: &Pin<Device>) {
