@@ -40,6 +40,7 @@ list_cases!("reclaim": raw [
     r7_errors_of_releases_are_kept,
     r7_errors_of_destroyed_streams_are_kept,
     r7_an_allocation_error_is_the_callers,
+    p7_a_stream_refused_to_a_release_loses_nothing,
     a_future_completes_by_the_worker,
     a_future_completes_by_polling,
     memory_pressure_releases_the_retired,
@@ -509,6 +510,29 @@ fn r7_errors_of_releases_are_kept<B: Bench>(bench: &B) {
     rig.tap.rules.clear();
     drop(stream);
     drop(rig.shut_down(DEADLINE));
+}
+
+/// Where memory is freed in the order of a stream, what no stream of the user's orders any more needs one of the runtime's.
+fn p7_a_stream_refused_to_a_release_loses_nothing<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let x = rig.four(&stream, 1);
+    stream.synchronize().expect("a wait");
+    rig.drain();
+    rig.tap.rules.fail(Call::StreamCreate, 1, ErrorKind::OutOfMemory);
+    drop(x);
+    let left = rig.runtime.poll();
+    let was_refused = rig.tap.rules.clear();
+    let errors = rig.runtime.take_release_errors();
+    assert_eq!(was_refused, bench.driver().capabilities().stream_ordered_memory, "only there is a stream needed");
+    let calls: Vec<_> = errors.iter().filter_map(|error| error.failure().map(|failure| failure.call)).collect();
+    assert_eq!(calls, if was_refused { vec![Call::StreamCreate] } else { vec![] }, "R7: the refusal is told");
+    assert_eq!(left, usize::from(was_refused), "P7: the memory waits for the next turn");
+    rig.drain();
+    let stats = rig.runtime.stats();
+    assert_eq!((stats.released, stats.leaked), (stats.retired, 0), "P7: and is released then: {stats:?}");
+    drop(stream);
+    rig.close();
 }
 
 fn r7_errors_of_destroyed_streams_are_kept<B: Bench>(bench: &B) {
