@@ -17,6 +17,7 @@ list_cases!("ownership": raw [] contract [
     o1_an_edge_is_not_inserted_twice,
     o2_busy_until_the_work_has_completed,
     o2_one_launches_one_synchronizes,
+    o2_the_owners_own_read_is_work_too,
     o3_a_read_waits_for_the_write,
     o3_a_host_write_waits_for_reads,
     o3_a_view_keeps_the_device_away,
@@ -31,6 +32,7 @@ list_cases!("ownership": raw [] contract [
     o8_nothing_of_zero_size_reaches_the_driver,
     o9_two_readers_are_both_waited_for,
     o9_more_readers_than_slots,
+    o9_finished_readers_are_forgotten,
 ]);
 
 fn o1_a_read_elsewhere_comes_after_the_write<B: Bench>(bench: &B) {
@@ -148,6 +150,27 @@ fn o2_one_launches_one_synchronizes<B: Bench>(bench: &B) {
     brake.release();
     assert_eq!(stream.read(&x).expect("a read"), [51; 4], "O3: every launch is seen");
     drop((stream, x));
+    rig.close();
+}
+
+fn o2_the_owners_own_read_is_work_too<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let mut pinned = rig.runtime.wrap(vec![3_u32; 4]).expect("a wrap");
+    let mut y = rig.four(&stream, 0);
+    rig.bump(&stream, &mut pinned, 1).expect("a write is launched: the stream owns the memory");
+    stream.synchronize().expect("a wait");
+    let brake = Brake::new(bench);
+    brake.hold(&stream);
+    rig.sum(&stream, &pinned, &mut y).expect("a read is launched");
+    assert!(pinned.is_busy(), "O2: the held read has not completed");
+    drop(pinned);
+    rig.runtime.poll();
+    assert_eq!(rig.tap.log.count(Call::HostUnregister), 0, "P3: nor is the memory let go");
+    brake.release();
+    assert_eq!(stream.read(&y).expect("a read"), [4; 4], "O3: the read saw the write");
+    drop((stream, y));
+    rig.drain();
     rig.close();
 }
 
@@ -467,7 +490,11 @@ fn o9_more_readers_than_slots<B: Bench>(bench: &B) {
             rig.sum(stream, &x, y).expect("a reader is launched");
         }
     }
+    let before = rig.runtime.stats().streams;
     rig.bump(&writer, &mut x, 100).expect("the writer is launched");
+    let after = rig.runtime.stats().streams;
+    let edges = (after.edges_inserted - before.edges_inserted, after.edges_skipped - before.edges_skipped);
+    assert_eq!(edges, (readers.len() as u64, 0), "O9: one edge from the last read of each stream");
     assert!(!writer.is_idle().expect("a question"), "O9: the writer waits");
     brake.release();
     assert_eq!(writer.read(&x).expect("a read"), [101; 4], "the write came");
@@ -475,5 +502,28 @@ fn o9_more_readers_than_slots<B: Bench>(bench: &B) {
         assert_eq!(stream.read(y).expect("a read"), [2; 4], "O9: after every read of every stream");
     }
     drop((readers, writer, x));
+    rig.close();
+}
+
+fn o9_finished_readers_are_forgotten<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let (a, b, c) = (rig.stream(), rig.stream(), rig.stream());
+    let (mut x, mut y, mut z) = (rig.four(&a, 1), rig.four(&a, 0), rig.four(&b, 0));
+    rig.sum(&a, &x, &mut y).expect("a reader is launched");
+    rig.sum(&b, &x, &mut z).expect("a reader is launched");
+    a.synchronize().expect("a wait");
+    b.synchronize().expect("a wait");
+    let before = rig.runtime.stats().streams;
+    rig.bump(&c, &mut x, 1).expect("a writer is launched");
+    rig.bump(&c, &mut x, 1).expect("a writer is launched again");
+    let after = rig.runtime.stats().streams;
+    let counts = |figures: tenure::stream::state::Figures| {
+        [figures.launches, figures.covered, figures.handovers, figures.edges_inserted, figures.edges_skipped]
+    };
+    let (before, after) = (counts(before), counts(after));
+    let grown: [u64; 5] = std::array::from_fn(|index| after[index] - before[index]);
+    assert_eq!(grown, [2, 1, 1, 0, 1], "O9: of what has completed the last write alone is still looked at");
+    assert_eq!(c.read(&x).expect("a read"), [3; 4], "O1: both writes came");
+    drop((a, b, c, x, y, z));
     rig.close();
 }
