@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::driver::{Call, Driver, Progress, Timing};
 use crate::error::{Misuse, Result};
 use crate::hold::{Place, is_within};
+use crate::mutant;
 use crate::ownership::{Point, Points};
 use crate::queue::Stream;
 use crate::reclaim::{Resource, Retired};
@@ -60,7 +61,8 @@ impl<D: Driver> Event<D> {
         }
         context.check_alive()?;
         // As a guest: some drivers follow the event to its stream.
-        let Some(_guest) = self.point.stream.visit(self.point.number) else { return Ok(true) };
+        let Some(guest) = self.point.stream.visit(self.point.number) else { return Ok(true) };
+        let _guest = (!mutant!("s6_event_query_unvisited")).then_some(guest);
         match context.guarded_now(Call::EventQuery, |driver| driver.event_query(self.raw())) {
             Some(progress) => Ok(progress? == Progress::Complete),
             None => Ok(false),
@@ -81,7 +83,8 @@ impl<D: Driver> Event<D> {
         }
         let context = &self.anchor.context;
         context.check_alive()?;
-        let Some(_guest) = self.point.stream.visit(self.point.number) else { return Ok(()) };
+        let Some(guest) = self.point.stream.visit(self.point.number) else { return Ok(()) };
+        let _guest = (!mutant!("s6_event_wait_unvisited")).then_some(guest);
         context.guarded(Call::EventSynchronize, |driver| driver.event_synchronize(self.raw()))
     }
 

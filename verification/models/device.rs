@@ -74,6 +74,8 @@ struct StreamState {
 struct EventState {
     alive: bool,
     position: Option<Clock>,
+    /// The stream that it was recorded on last: some drivers follow it there.
+    stream: Option<usize>,
     /// The capture in which it was recorded last.
     session: Option<usize>,
 }
@@ -857,7 +859,7 @@ impl Driver for Device {
 
     fn event_create(&self, _timing: Timing) -> Result<Event, Failure> {
         let mut state = self.enter(Call::EventCreate, None)?;
-        state.events.push(EventState { alive: true, position: None, session: None });
+        state.events.push(EventState { alive: true, ..EventState::default() });
         Ok(Event(state.events.len() - 1))
     }
 
@@ -871,6 +873,7 @@ impl Driver for Device {
     fn event_record(&self, event: &Event, stream: &Stream) -> Result<(), Failure> {
         let mut state = self.enter_stream(Call::EventRecord, stream)?;
         state.check_event(event, Call::EventRecord);
+        state.events[event.0].stream = Some(stream.index);
         if let Some(session) = state.streams[stream.index].session {
             let end = state.recorded_end(session, stream.index);
             state.events[event.0].position = Some(end);
@@ -889,6 +892,7 @@ impl Driver for Device {
     fn event_query(&self, event: &Event) -> Result<Progress, Failure> {
         let state = self.enter(Call::EventQuery, Some(("event", event.0 as u64)))?;
         state.check_event(event, Call::EventQuery);
+        state.check_followed(event, Call::EventQuery);
         if state.events[event.0].session.is_some() {
             breach("C1: an event was asked for that a capture recorded");
         }
@@ -906,6 +910,7 @@ impl Driver for Device {
     fn event_synchronize(&self, event: &Event) -> Result<(), Failure> {
         let state = self.enter(Call::EventSynchronize, Some(("event", event.0 as u64)))?;
         state.check_event(event, Call::EventSynchronize);
+        state.check_followed(event, Call::EventSynchronize);
         if state.events[event.0].session.is_some() {
             breach("C1: an event was asked for that a capture recorded");
         }
@@ -1184,6 +1189,12 @@ impl State {
     fn check_event(&self, event: &Event, call: Call) {
         if !self.events[event.0].alive {
             breach(format_args!("S6: {call} of an event that was destroyed"));
+        }
+    }
+
+    fn check_followed(&self, event: &Event, call: Call) {
+        if self.events[event.0].stream.is_some_and(|stream| !self.streams[stream].alive) {
+            breach(format_args!("S6: {call} of an event follows it to a stream that was destroyed"));
         }
     }
 

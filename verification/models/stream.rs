@@ -2,6 +2,7 @@
 //!
 //! The device checks: a stream that is handed out is idle (S2), and from then on nobody but its holder puts anything on it (S3).
 
+use super::capture::{buffers, drain, manual};
 use super::checker::spawn;
 use super::ownership::{BYTES, Buffer, World};
 use super::tenure::context::Context;
@@ -12,6 +13,7 @@ use super::tenure::reclaim::{Ask, Reclaim, Resource, Retired};
 use super::tenure::registration::Pins;
 use super::tenure::stream::Pool;
 use super::tenure::sync::Arc;
+use super::tenure::{Event, Queue};
 use super::{Model, Reached, Search};
 
 use super::device::Device;
@@ -137,6 +139,30 @@ pub const MODELS: &[Model] = &[
         leaves_out: "one priority; plain memory",
         reaches: &["the stream was destroyed", "the stream was kept"],
         body: turn_beside_trim,
+    },
+    Model {
+        name: "s6_event_query_beside_trim",
+        claim: "A question about an event on a stream whose lease has ended follows it to no stream that a trim has destroyed.",
+        lines: &["S6"],
+        threads: 2,
+        operations: "1 trim; 1 question",
+        bound: Some(3),
+        search: Search::Sample(2_000),
+        leaves_out: "one priority",
+        reaches: &["the stream was destroyed", "the stream was kept"],
+        body: event_query_beside_trim,
+    },
+    Model {
+        name: "s6_event_wait_beside_trim",
+        claim: "A wait for an event on a stream whose lease has ended follows it to no stream that a trim has destroyed.",
+        lines: &["S6"],
+        threads: 2,
+        operations: "1 trim; 1 wait",
+        bound: Some(3),
+        search: Search::Sample(2_000),
+        leaves_out: "one priority",
+        reaches: &["the stream was destroyed", "the stream was kept"],
+        body: event_wait_beside_trim,
     },
     Model {
         name: "s7_edge_from_a_broken_stream",
@@ -410,6 +436,38 @@ fn turn_beside_trim(reached: &Reached) {
     reached.mark_if(destroyed == 0, "the stream was kept");
     stale.turn(Ask::Query);
     assert_eq!(stale.world.device.count(Call::Free), 1, "O6: memory was freed not once");
+}
+
+fn event_query_beside_trim(reached: &Reached) {
+    event_beside_trim(reached, |event| {
+        event.is_complete().expect("the driver accepts all");
+    });
+}
+
+fn event_wait_beside_trim(reached: &Reached) {
+    event_beside_trim(reached, |event| event.synchronize().expect("the driver accepts all"));
+}
+
+fn event_beside_trim(reached: &Reached, look: impl FnOnce(&Event<Device>)) {
+    // setup: an event behind work, on a stream whose lease has ended
+    let (_device, runtime) = manual(Capabilities::default());
+    let (stream, [mut buffer]) = buffers(&runtime);
+    stream.fill(&mut buffer, 7).expect("the driver accepts all");
+    let event = stream.record().expect("the driver accepts all");
+    drop(stream);
+    // threads
+    let trimmer = spawn({
+        let runtime = runtime.clone();
+        move || runtime.trim()
+    });
+    look(&event);
+    // join
+    let destroyed = trimmer.join().unwrap();
+    // claim: the device knows a call that follows the event
+    reached.mark_if(destroyed == 1, "the stream was destroyed");
+    reached.mark_if(destroyed == 0, "the stream was kept");
+    drop((event, buffer));
+    drain(&runtime);
 }
 
 fn edge_from_broken(reached: &Reached) {

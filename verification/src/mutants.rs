@@ -924,6 +924,22 @@ pub const MUTANTS: &[Mutant] = &[
         message: "S6: stream_query on a stream that was destroyed",
     },
     Mutant {
+        name: "s6_event_query_unvisited",
+        what: "an event is asked for on a stream that is not visited",
+        lines: &["S6"],
+        model: "s6_event_query_beside_trim",
+        checker: Checker::Loom,
+        message: "S6: event_query of an event follows it to a stream that was destroyed",
+    },
+    Mutant {
+        name: "s6_event_wait_unvisited",
+        what: "an event is waited for on a stream that is not visited",
+        lines: &["S6"],
+        model: "s6_event_wait_beside_trim",
+        checker: Checker::Loom,
+        message: "S6: event_synchronize of an event follows it to a stream that was destroyed",
+    },
+    Mutant {
         name: "s7_edge_from_broken",
         what: "work is ordered after a stream that was given up",
         lines: &["S7"],
