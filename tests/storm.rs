@@ -76,7 +76,7 @@ impl<D: Driver> Storm<D> {
     /// # Panics
     /// When something is not as it must be.
     pub fn thread(&self, seed: u64, steps: u32) {
-        let mut dice = Dice(Xoshiro256PlusPlus::seed_from_u64(seed));
+        let mut dice = Dice::new(seed);
         let mut streams = [self.rig.stream(), self.rig.stream()];
         for _ in 0..steps {
             match dice.roll(10) {
@@ -261,15 +261,27 @@ impl<D: Driver> Storm<D> {
 
 type Streams<D> = [Stream<Tap<D>>; 2];
 
-struct Dice(Xoshiro256PlusPlus);
+/// What decides.
+pub struct Dice(Xoshiro256PlusPlus);
 
 impl Dice {
+    /// Decisions that follow from `seed`.
+    pub fn new(seed: u64) -> Self {
+        Self(Xoshiro256PlusPlus::seed_from_u64(seed))
+    }
+
     /// A number below `sides`.
-    fn roll(&mut self, sides: u64) -> u32 {
+    pub fn roll(&mut self, sides: u64) -> u32 {
         u32::try_from((self.0.next_u64() >> 33) % sides).unwrap_or_default()
     }
 
-    fn pick<'a, T>(&mut self, two: &'a [T; 2]) -> &'a T {
+    /// A number.
+    pub fn number(&mut self) -> u64 {
+        self.0.next_u64()
+    }
+
+    /// One of two.
+    pub fn pick<'a, T>(&mut self, two: &'a [T; 2]) -> &'a T {
         &two[self.roll(2) as usize]
     }
 }

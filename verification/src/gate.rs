@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::jobs::{Ended, Job, run};
 use crate::mutants::{CONTROL, EQUIVALENT, MUTANTS, Mutant, SINGLE_SCHEDULES};
 use crate::run::{litmus, models};
-use crate::{Checker, page};
+use crate::{Checker, page, soak};
 
 /// One in so many states that are met again is audited.
 const AUDIT: usize = 101;
@@ -46,11 +46,14 @@ pub struct Kill {
 }
 
 /// Everything that a run of the gate found.
+#[derive(Default)]
 pub struct Findings {
     /// Models under checkers.
     pub models: Vec<ModelRun>,
     /// Planted defects.
     pub kills: Vec<Kill>,
+    /// What the storms found of planted defects.
+    pub soaked: Vec<Kill>,
     /// Searches of the pure transitions.
     pub searches: Vec<tenure_explore::Line>,
     /// What must not be.
@@ -59,11 +62,12 @@ pub struct Findings {
 
 /// Runs the gate; whether it holds. With `write` the pinned executions and the page are written from this run, else compared with it.
 pub fn gate(write: bool) -> bool {
-    let mut findings = Findings { models: Vec::new(), kills: Vec::new(), searches: Vec::new(), faults: Vec::new() };
+    let mut findings = Findings::default();
     let start = Instant::now();
     run_litmus(&mut findings);
     run_models(&mut findings);
     run_mutants(&mut findings);
+    run_soaked(&mut findings);
     run_searches(&mut findings);
     check_sources(&mut findings);
     if write {
@@ -88,6 +92,20 @@ pub fn gate(write: bool) -> bool {
     }
     let passed = findings.models.len() + killed + findings.searches.len();
     println!("{passed} passed, {} failed, in {} s", findings.faults.len(), start.elapsed().as_secs());
+    findings.faults.is_empty()
+}
+
+/// Runs the models and the searches alone, on the core as it is; whether all pass. With something wrong in the core, this says
+/// which of them see it.
+pub fn models_alone() -> bool {
+    let mut findings = Findings::default();
+    run_models(&mut findings);
+    run_searches(&mut findings);
+    check_pinned(&mut findings);
+    for fault in &findings.faults {
+        println!("FAULT: {fault}");
+    }
+    println!("{} runs of models, {} failed", findings.models.len(), findings.faults.len());
     findings.faults.is_empty()
 }
 
@@ -174,6 +192,19 @@ fn run_mutants(findings: &mut Findings) {
             findings.faults.push(format!("{} was not killed as it should: {}", mutant.name, kill.said()));
         }
         findings.kills.push(kill);
+    }
+}
+
+/// The storms, each with a defect that it must find.
+fn run_soaked(findings: &mut Findings) {
+    let jobs: Vec<_> = soak::MUTANTS.iter().map(Mutant::job).collect();
+    for (mutant, ended) in soak::MUTANTS.iter().zip(run(&jobs, LIMIT)) {
+        let kill = Kill { mutant, ended, shown: 0 };
+        println!("soak     {:<28} {:<44} {}", mutant.name, mutant.model, kill.said());
+        if !kill.is_right() {
+            findings.faults.push(format!("{} was not found as it should be: {}", mutant.name, kill.said()));
+        }
+        findings.soaked.push(kill);
     }
 }
 

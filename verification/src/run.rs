@@ -14,7 +14,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{Litmus, Model, Outcomes, Reached, Search};
-use crate::{Checker, PLANTED, on_loom, on_shuttle, on_threads, schedule};
+use crate::{Checker, PLANTED, on_loom, on_shuttle, on_threads, schedule, soak};
 
 /// What to run.
 #[derive(Args, Clone, Debug)]
@@ -86,7 +86,7 @@ pub fn run(order: &Order) -> ExitCode {
 pub fn models(checker: Checker) -> Vec<&'static Model> {
     match checker {
         Checker::Loom => on_loom::models::all(),
-        Checker::Shuttle => on_shuttle::models::all(),
+        Checker::Shuttle => on_shuttle::models::all().into_iter().chain(soak::MODELS).collect(),
         Checker::Threads => on_threads::models::all(),
     }
 }
@@ -227,10 +227,13 @@ fn arm(mutant: Option<&str>) {
 }
 
 /// The first panic is the result, whichever thread and whatever raised it. A panic that a model plans is raised by
-/// `resume_unwind`, which calls no hook.
+/// `resume_unwind`, which calls no hook; one that a storm plans says so.
 fn fail_at_once(verbose: bool) {
     static FIRST: Mutex<bool> = Mutex::new(false);
     panic::set_hook(Box::new(move |info| {
+        if info.payload().is::<tenure_soak::faulty::OnPurpose>() {
+            return;
+        }
         let mut first = FIRST.lock().unwrap_or_else(PoisonError::into_inner);
         if std::mem::replace(&mut *first, true) {
             return;

@@ -209,7 +209,7 @@ impl Barrier {
     /// The favoured thread's.
     #[inline]
     pub fn favoured(&self) {
-        std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
+        membarrier::other_side();
     }
 
     /// The revoker's. Should the system refuse what it has granted, the process ends: nobody could go on, nor unwind, and
@@ -246,9 +246,34 @@ mod membarrier {
     pub fn pass() -> bool {
         call(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
     }
+
+    #[inline]
+    pub fn other_side() {
+        std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
+    }
 }
 
-#[cfg(not(all(target_os = "linux", not(miri))))]
+/// Miri has none. There both sides pass a full fence of their own, which is what the pair stands for: so the rest of the
+/// protocol is looked at.
+#[cfg(miri)]
+mod membarrier {
+    use std::sync::atomic::{Ordering, fence};
+
+    pub fn is_there() -> bool {
+        true
+    }
+
+    pub fn pass() -> bool {
+        other_side();
+        true
+    }
+
+    pub fn other_side() {
+        fence(Ordering::SeqCst);
+    }
+}
+
+#[cfg(not(any(target_os = "linux", miri)))]
 mod membarrier {
     pub fn is_there() -> bool {
         false
@@ -257,6 +282,8 @@ mod membarrier {
     pub fn pass() -> bool {
         false
     }
+
+    pub fn other_side() {}
 }
 
 /// How a [`Post`](super::biased::Post) is held: posts are few, and never freed.

@@ -4,9 +4,19 @@
 //! the oracle for loom's probes, and reaches sizes that loom does not. It has no leak or race detection.
 
 pub use super::model::{OnceLock, PostRef, clock, have_barriers, leak, take_back};
-pub use super::no_coop as coop;
 pub use ::shuttle::sync::Arc;
 pub use ::shuttle::thread_local;
+
+pub mod coop {
+    //! Shuttle is the scheduler. All its threads run on one of the system's, so each has a number of its own.
+    pub use super::super::no_coop::{Scheduler, install, yield_blocked};
+
+    /// The number of the running thread.
+    pub fn thread_id() -> Option<u64> {
+        let thread = ::shuttle::current::get_current_task()?;
+        u64::try_from(usize::from(thread)).ok()
+    }
+}
 
 pub mod atomic {
     //! Shuttle's atomics; each operation is a scheduling point.

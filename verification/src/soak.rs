@@ -1,0 +1,66 @@
+//! The whole runtime over the simulator, eight threads at a time: models for shuttle alone, since loom allows five threads and
+//! a simulator is more than it can exhaust.
+
+use crate::Checker;
+use crate::model::{Model, Reached, Search};
+use crate::mutants::Mutant;
+
+/// The models of this file.
+pub const MODELS: &[Model] = &[
+    Model {
+        name: "x_storm_over_the_simulator",
+        claim: "All four machines at once, from eight threads: every number read is right, everything let go is released \
+                once, and the simulator's checkers find nothing.",
+        lines: &["O1", "O3", "C1", "C3", "C7", "P3", "P5", "P7", "S2", "R4", "R5"],
+        threads: 8,
+        operations: "2 steps of the suite's storm each: captures, replays, wraps, downloads, drops, polls, trims",
+        bound: None,
+        search: Search::Sample(1_000),
+        leaves_out: "the worker: releases are made by polls; a device that moves beside driver calls",
+        reaches: &["a capture was made", "a graph was replayed", "something was released"],
+        body: storm,
+    },
+    Model {
+        name: "x_failures_over_the_simulator",
+        claim: "The same while driver calls fail: what was refused has not happened, what was accepted has, every error is \
+                explained, and what can be released is, once.",
+        lines: &["O1", "O5", "C3", "C7", "P9", "P11", "S5", "S7", "R5", "R7"],
+        threads: 8,
+        operations: "2 steps each: launches, captures, replays, wraps, drops, polls, trims; up to 3 calls fail",
+        bound: None,
+        search: Search::Sample(1_000),
+        leaves_out: "a lost device; failures of calls that release memory, events or graphs; the worker",
+        reaches: &["an operation failed", "something was leaked and counted", "nothing was left after a failure"],
+        body: failures,
+    },
+];
+
+fn storm(reached: &Reached) {
+    let tally = tenure_soak::storm();
+    reached.mark_if(tally.captures > 0, "a capture was made");
+    reached.mark_if(tally.replays > 0, "a graph was replayed");
+    reached.mark_if(tally.releases > 0, "something was released");
+}
+
+fn failures(reached: &Reached) {
+    let outcome = tenure_soak::unrest();
+    reached.mark_if(outcome.errors > 0, "an operation failed");
+    reached.mark_if(outcome.leaked > 0, "something was leaked and counted");
+    reached.mark_if(outcome.errors > 0 && outcome.leaked == 0, "nothing was left after a failure");
+}
+
+const fn found(name: &'static str, model: &'static str, message: &'static str) -> Mutant {
+    Mutant { name, what: "", lines: &[], model, checker: Checker::Shuttle, message }
+}
+
+/// Defects that the storms must find. What they are says the table of all.
+pub const MUTANTS: &[Mutant] = &[
+    found("c1_no_relaxed", "x_storm_over_the_simulator", "C1: a foreign Global capture was broken"),
+    found("c5_graph_unordered", "x_storm_over_the_simulator", "and nothing orders that after"),
+    found(
+        "c4_executable_at_once",
+        "x_storm_over_the_simulator",
+        "was destroyed while a launch of it had not completed",
+    ),
+    found("c3_failed_capture_keeps", "x_failures_over_the_simulator", "O6: leak: 1 device allocation(s) never freed"),
+];
