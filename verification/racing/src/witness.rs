@@ -12,7 +12,7 @@ use tenure::ownership::{Record, Use, submit};
 use tenure::point::Timeline;
 use tenure::reclaim::Reclaim;
 use tenure::stream::{Gate, Kind, Pool, StreamState};
-use tenure::sync::ArcCell;
+use tenure::sync::{ArcCell, Biased};
 
 use crate::null::Null;
 
@@ -35,6 +35,8 @@ pub const WITNESSES: &[Witness] = &[
     Witness { name: "e4_view_then_launch", defects: &["E4.w", "E4.r"], body: view_then_launch },
     Witness { name: "e4_view_then_view", defects: &["E4.w", "E4.r"], body: view_then_view },
     Witness { name: "e5_signal", defects: &["E5.w", "E5.r"], body: signal },
+    Witness { name: "e6_favoured_then_revoker", defects: &["E6.leave", "E6.look"], body: favoured_then_revoker },
+    Witness { name: "e6_favoured_elsewhere", defects: &["E6.enter", "E6.look"], body: favoured_elsewhere },
     Witness { name: "gate_of_one_stream", defects: &[], body: gate },
     Witness { name: "arc_cell", defects: &[], body: arc_cell },
 ];
@@ -43,7 +45,7 @@ pub const WITNESSES: &[Witness] = &[
 #[derive(Debug)]
 struct Plain(UnsafeCell<u64>);
 
-// SAFETY: E1 to E5. The order of the accesses is what is being checked: without it this is the race that the checkers report.
+// SAFETY: E1 to E6. The order of the accesses is what is being checked: without it this is the race that the checkers report.
 unsafe impl Sync for Plain {}
 
 impl Plain {
@@ -54,9 +56,9 @@ impl Plain {
     /// Writes; returns how often it had been written before.
     fn touch(&self) -> u64 {
         let cell = self.0.get();
-        // SAFETY: E1 to E5. As for `Sync`: nobody else is there, or the race is found.
+        // SAFETY: E1 to E6. As for `Sync`: nobody else is there, or the race is found.
         let before = unsafe { cell.read() };
-        // SAFETY: E1 to E5. As above.
+        // SAFETY: E1 to E6. As above.
         unsafe { cell.write(before + 1) };
         before
     }
@@ -207,6 +209,40 @@ fn signal(_: u32) -> bool {
         reclaim.signal.raise();
     };
     race(raises, || (0..TRIES).find_map(|_| reclaim.signal.take().then(|| plain.touch())))
+}
+
+/// Takes the gate and touches; how often the memory had been touched before.
+fn turn(gate: &Biased<()>, plain: &Plain) -> u64 {
+    let _guard = gate.lock();
+    plain.touch()
+}
+
+/// E6: who takes a favour back and finds nobody inside comes after what the favoured one did there.
+fn favoured_then_revoker(_: u32) -> bool {
+    let (gate, plain) = (Biased::new(()), Plain::new());
+    let favoured = || {
+        for _ in 0..3 {
+            turn(&gate, &plain);
+        }
+    };
+    race(favoured, || Some(turn(&gate, &plain)))
+}
+
+/// E6: also where he finds him inside of another gate.
+fn favoured_elsewhere(_: u32) -> bool {
+    let (gate, elsewhere, plain) = (Biased::new(()), Biased::new(()), Plain::new());
+    let favoured = || {
+        // Favoured in both.
+        drop(gate.lock());
+        drop(elsewhere.lock());
+        turn(&gate, &plain);
+        let _inside = elsewhere.lock();
+        std::thread::yield_now();
+    };
+    race(favoured, || {
+        (0..TRIES).for_each(|_| std::thread::yield_now());
+        Some(turn(&gate, &plain))
+    })
 }
 
 /// The gate: one thread at a time makes driver calls for launches on a stream.
