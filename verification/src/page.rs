@@ -141,8 +141,8 @@ const SWEEP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/mutants.tsv");
 const SWEEP_HEAD: &str = "
 ## cargo-mutants
 
-Changes that a machine thinks of, over the files that carry the protocol (`mutants.sh`, `mutants.tsv`): each is first tried on the core's own tests and the
-suite over the simulator, what those do not see on storms, and what those do not see on the models; a dash: not run. Left out: what does not compile by
+Changes that a machine thinks of, over the files that carry the protocol (`mutants.sh`, `mutants.tsv`): each is first tried on the
+suite over the simulator (its first profile), what those do not see on storms, and what those do not see on the models; a dash: not run. Left out: what does not compile by
 construction, texts for people, and guards of planted defects, which the gate plants.
 
 | file | tried | seen by tests | by storms | by models | did not compile | survived |
