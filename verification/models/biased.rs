@@ -93,6 +93,13 @@ fn turn(gate: &Biased<u64>) -> bool {
     BiasedGuard::is_favoured(&guard)
 }
 
+/// Takes the gate and raises what it guards; what that is then.
+fn raised(gate: &Biased<u64>) -> u64 {
+    let mut guard = gate.lock();
+    *guard += 1;
+    *guard
+}
+
 fn total(gate: &Biased<u64>, turns: u64) {
     assert_eq!(*gate.lock(), turns, "O4: what was done inside of a gate was lost");
 }
@@ -105,11 +112,7 @@ fn favoured_beside_revoker(reached: &Reached) {
     // threads
     let other = spawn({
         let gate = gate.clone();
-        move || {
-            let mut guard = gate.lock();
-            *guard += 1;
-            *guard
-        }
+        move || raised(&gate)
     });
     let first = turn(&gate);
     let second = turn(&gate);
@@ -135,10 +138,7 @@ fn favour_changes_hands(reached: &Reached) {
             turns.contains(&true)
         }
     });
-    let mut guard = gate.lock();
-    *guard += 1;
-    let seen = *guard;
-    drop(guard);
+    let seen = raised(&gate);
     // join
     let favoured = other.join().unwrap();
     // claim: the cell's own check, and
@@ -156,11 +156,7 @@ fn favoured_goes_elsewhere(reached: &Reached) {
     // threads
     let other = spawn({
         let gate = gate.clone();
-        move || {
-            let mut guard = gate.lock();
-            *guard += 1;
-            *guard
-        }
+        move || raised(&gate)
     });
     turn(&gate);
     turn(&elsewhere);

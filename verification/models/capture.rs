@@ -11,21 +11,7 @@ use super::device::Device;
 use super::tenure::driver::{Call, Capabilities, CaptureMode, Driver, ErrorKind};
 use super::tenure::error::{Error, Misuse};
 use super::tenure::{Buffer, Config, Freed, Pinned, Queue, ReclaimMode, Runtime, Stream};
-use super::{Model, Reached, Search};
-
-/// What the models of this file have in common.
-const MODEL: Model = Model {
-    name: "",
-    claim: "",
-    lines: &[],
-    threads: 2,
-    operations: "",
-    bound: Some(3),
-    search: Search::Sample(1_000),
-    leaves_out: "the worker: threads take the turns by polling",
-    reaches: &[],
-    body: |_| {},
-};
+use super::{Model, Reached};
 
 /// The models of this file.
 pub const MODELS: &[Model] = &[
@@ -37,7 +23,7 @@ pub const MODELS: &[Model] = &[
         bound: None,
         reaches: &["the release was put off", "the release came before the capture"],
         body: release_beside_capture,
-        ..MODEL
+        ..Model::USUAL
     },
     Model {
         name: "c3_two_captures_and_one_release",
@@ -48,7 +34,7 @@ pub const MODELS: &[Model] = &[
         bound: Some(2),
         reaches: &["the release was put off"],
         body: two_captures,
-        ..MODEL
+        ..Model::USUAL
     },
     Model {
         name: "c3_end_of_a_capture_wakes_the_worker",
@@ -59,7 +45,7 @@ pub const MODELS: &[Model] = &[
         leaves_out: "the tick: only signals wake",
         reaches: &["it was released"],
         body: end_wakes_worker,
-        ..MODEL
+        ..Model::USUAL
     },
     Model {
         name: "c6_waiting_call_beside_captures",
@@ -69,7 +55,7 @@ pub const MODELS: &[Model] = &[
         bound: None,
         reaches: &["the wait came first", "the capture came first"],
         body: waiting_call,
-        ..MODEL
+        ..Model::USUAL
     },
     Model {
         name: "c7_panic_in_the_body",
@@ -79,7 +65,7 @@ pub const MODELS: &[Model] = &[
         bound: None,
         reaches: &["the poll put something off", "the poll came outside the capture"],
         body: panic_in_body,
-        ..MODEL
+        ..Model::USUAL
     },
     Model {
         name: "s7_streams_of_a_failed_capture_are_gone",
@@ -88,7 +74,7 @@ pub const MODELS: &[Model] = &[
         operations: "1 capture with a fork each, the first end fails",
         reaches: &["one was begun after the other had failed"],
         body: failed_end,
-        ..MODEL
+        ..Model::USUAL
     },
     Model {
         name: "c7_forgotten_forks_are_joined",
@@ -97,7 +83,7 @@ pub const MODELS: &[Model] = &[
         operations: "1 capture with an open fork each",
         reaches: &["a stream was used by both"],
         body: forgotten_forks,
-        ..MODEL
+        ..Model::USUAL
     },
     Model {
         name: "c8_taker_outside_waits_for_no_capture",
@@ -107,7 +93,7 @@ pub const MODELS: &[Model] = &[
         bound: None,
         reaches: &["the capture came first", "the work came first"],
         body: taker_outside,
-        ..MODEL
+        ..Model::USUAL
     },
     Model {
         name: "s3_capture_beside_stale_stream",
@@ -116,7 +102,7 @@ pub const MODELS: &[Model] = &[
         operations: "1 capture and 1 replay; 1 claim and 1 write there",
         reaches: &["the stream was leased again"],
         body: stale_stream,
-        ..MODEL
+        ..Model::USUAL
     },
     Model {
         name: "c1_foreign_capture_survives",
@@ -127,7 +113,7 @@ pub const MODELS: &[Model] = &[
         leaves_out: "the driver protects threads in relaxed mode",
         reaches: &["a release was made beside it"],
         body: foreign_capture,
-        ..MODEL
+        ..Model::USUAL
     },
     Model {
         name: "c2_nothing_of_ours_is_recorded",
@@ -137,7 +123,7 @@ pub const MODELS: &[Model] = &[
         bound: None,
         reaches: &["something was released beside the capture"],
         body: nothing_recorded,
-        ..MODEL
+        ..Model::USUAL
     },
     Model {
         name: "p7_free_inside_its_own_capture",
@@ -147,7 +133,7 @@ pub const MODELS: &[Model] = &[
         bound: Some(2),
         reaches: &["two captures were open at once"],
         body: free_inside,
-        ..MODEL
+        ..Model::USUAL
     },
     Model {
         name: "c9_own_capture_is_not_waited_for",
@@ -156,7 +142,7 @@ pub const MODELS: &[Model] = &[
         operations: "1 capture with a wait; 1 capture",
         reaches: &["the wait was refused"],
         body: wait_inside,
-        ..MODEL
+        ..Model::USUAL
     },
     Model {
         name: "p7_put_off_pin_is_released",
@@ -166,7 +152,7 @@ pub const MODELS: &[Model] = &[
         bound: None,
         reaches: &["the free was put off", "the free was made"],
         body: pins_beside_capture,
-        ..MODEL
+        ..Model::USUAL
     },
     Model {
         name: "s4_claim_does_not_wait_for_a_capture",
@@ -176,7 +162,7 @@ pub const MODELS: &[Model] = &[
         bound: None,
         reaches: &["another stream was made", "the returned stream was taken"],
         body: claim_beside_guard,
-        ..MODEL
+        ..Model::USUAL
     },
 ];
 

@@ -9,21 +9,7 @@ use super::device::Device;
 use super::tenure::driver::{Call, Capabilities, ErrorKind};
 use super::tenure::sync::Arc;
 use super::tenure::{Buffer, Executable, Graph, Queue, Runtime};
-use super::{Model, Reached, Search};
-
-/// What the models of this file have in common.
-const MODEL: Model = Model {
-    name: "",
-    claim: "",
-    lines: &[],
-    threads: 2,
-    operations: "",
-    bound: Some(3),
-    search: Search::Sample(1_000),
-    leaves_out: "the worker: threads take the turns by polling",
-    reaches: &[],
-    body: |_| {},
-};
+use super::{Model, Reached};
 
 /// The models of this file.
 pub const MODELS: &[Model] = &[
@@ -35,7 +21,7 @@ pub const MODELS: &[Model] = &[
         bound: Some(3),
         reaches: &["the replay came first", "the write came first"],
         body: replay_beside_writer,
-        ..MODEL
+        ..Model::USUAL
     },
     Model {
         name: "c5_replay_of_a_read_beside_reader",
@@ -45,7 +31,7 @@ pub const MODELS: &[Model] = &[
         bound: Some(3),
         reaches: &["neither read waited"],
         body: replay_beside_reader,
-        ..MODEL
+        ..Model::USUAL
     },
     Model {
         name: "c5_two_replays_are_ordered",
@@ -55,7 +41,7 @@ pub const MODELS: &[Model] = &[
         bound: None,
         reaches: &["an edge was inserted"],
         body: two_replays,
-        ..MODEL
+        ..Model::USUAL
     },
     Model {
         name: "c4_drop_beside_replay",
@@ -65,7 +51,7 @@ pub const MODELS: &[Model] = &[
         bound: None,
         reaches: &["the buffer went last", "the executable went last"],
         body: drop_beside_replay,
-        ..MODEL
+        ..Model::USUAL
     },
     Model {
         name: "c4_three_drops_beside_replay",
@@ -76,7 +62,7 @@ pub const MODELS: &[Model] = &[
         bound: Some(2),
         reaches: &["something was released before the end"],
         body: three_drops,
-        ..MODEL
+        ..Model::USUAL
     },
     Model {
         name: "c4_update_beside_drop",
@@ -86,7 +72,7 @@ pub const MODELS: &[Model] = &[
         bound: None,
         reaches: &["the drop came beside"],
         body: update_beside_drop,
-        ..MODEL
+        ..Model::USUAL
     },
     Model {
         name: "x_graph_of_a_pin_beside_everything",
@@ -96,7 +82,7 @@ pub const MODELS: &[Model] = &[
         bound: Some(2),
         reaches: &["the stream of the replay was claimed again", "the trim destroyed a stream"],
         body: everything,
-        ..MODEL
+        ..Model::USUAL
     },
 ];
 

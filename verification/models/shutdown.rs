@@ -13,22 +13,11 @@ use super::tenure::ownership::Access::Write;
 use super::tenure::queue::{Memory, Submit};
 use super::tenure::sync::{Arc, leak};
 use super::tenure::{Buffer, Queue, Readable, Runtime, Stream};
-use super::{Model, Reached, Search};
+use super::{Model, Reached};
 use crate::schedule;
 
 /// What the models of this file have in common.
-const MODEL: Model = Model {
-    name: "",
-    claim: "",
-    lines: &[],
-    threads: 2,
-    operations: "",
-    bound: Some(3),
-    search: Search::Sample(1_000),
-    leaves_out: "time: a deadline of zero has passed, any other never comes",
-    reaches: &[],
-    body: |_| {},
-};
+const MODEL: Model = Model { leaves_out: "time: a deadline of zero has passed, any other never comes", ..Model::USUAL };
 
 /// The models of this file.
 pub const MODELS: &[Model] = &[

@@ -7,6 +7,7 @@ use super::checker::spawn;
 use super::ownership::{BYTES, Buffer, World};
 use super::tenure::context::Context;
 use super::tenure::driver::{Call, Capabilities, ErrorKind, Priority};
+use super::tenure::id::StreamId;
 use super::tenure::ownership::Access::{Read, Write};
 use super::tenure::ownership::{Point, Points, Record};
 use super::tenure::reclaim::{Ask, Reclaim, Resource, Retired};
@@ -178,6 +179,16 @@ pub const MODELS: &[Model] = &[
     },
 ];
 
+/// The next holder of a stream: claims one, launches on it, and gives it back.
+fn claim_and_launch(world: &World, pool: &Pool<Device>) -> StreamId {
+    let stream = pool.claim(&world.context, Priority::Normal).expect("the pool may make two streams");
+    world.device.handed_out(&stream.raw);
+    let y = world.buffer();
+    world.launch(&stream, &[(&y, Write)]);
+    world.device.given_back(&stream.raw);
+    stream.id()
+}
+
 /// Plain memory that was last used on a stream whose lease has ended, let go, and who releases it.
 struct Stale {
     world: Arc<World>,
@@ -247,14 +258,7 @@ fn stale_buffer(reached: &Reached) {
     // threads: the new holder puts his own work on the stream
     let claimer = spawn({
         let (world, pool) = (world.clone(), pool.clone());
-        move || {
-            let stream = pool.claim(&world.context, Priority::Normal).expect("the pool may make two streams");
-            world.device.handed_out(&stream.raw);
-            let y = world.buffer();
-            world.launch(&stream, &[(&y, Write)]);
-            world.device.given_back(&stream.raw);
-            stream.id()
-        }
+        move || claim_and_launch(&world, &pool)
     });
     world.launch(&other, &[(&x, Write)]);
     // join
@@ -275,13 +279,7 @@ fn stale_host_wait(reached: &Reached) {
     // threads
     let claimer = spawn({
         let (world, pool) = (world.clone(), pool.clone());
-        move || {
-            let stream = pool.claim(&world.context, Priority::Normal).expect("the pool may make two streams");
-            world.device.handed_out(&stream.raw);
-            let y = world.buffer();
-            world.launch(&stream, &[(&y, Write)]);
-            world.device.given_back(&stream.raw);
-        }
+        move || claim_and_launch(&world, &pool)
     });
     world.host_reads(&x);
     // join
@@ -375,13 +373,7 @@ fn ordered_free(reached: &Reached) {
     // threads
     let claimer = spawn({
         let (world, pool) = (world.clone(), pool.clone());
-        move || {
-            let stream = pool.claim(&world.context, Priority::Normal).expect("the pool may make two streams");
-            world.device.handed_out(&stream.raw);
-            let y = world.buffer();
-            world.launch(&stream, &[(&y, Write)]);
-            world.device.given_back(&stream.raw);
-        }
+        move || claim_and_launch(&world, &pool)
     });
     reclaim.retire(Retired { resource: Resource::Memory(x.address, BYTES), points });
     reclaim.turn(&world.context, &pins, Ask::Query);
@@ -400,13 +392,7 @@ fn arm_beside_claim(reached: &Reached) {
     // threads
     let claimer = spawn({
         let (world, pool) = (stale.world.clone(), stale.pool.clone());
-        move || {
-            let stream = pool.claim(&world.context, Priority::Normal).expect("the pool may make two streams");
-            world.device.handed_out(&stream.raw);
-            let y = world.buffer();
-            world.launch(&stream, &[(&y, Write)]);
-            world.device.given_back(&stream.raw);
-        }
+        move || claim_and_launch(&world, &pool)
     });
     stale.turn(Ask::Arm);
     let armed = stale.world.device.count(Call::LaunchHostFunction);

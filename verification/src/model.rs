@@ -29,6 +29,22 @@ pub struct Model {
     pub body: fn(&Reached),
 }
 
+impl Model {
+    /// What most models have in common, for a table to begin with: two threads, at bound 3.
+    pub const USUAL: Self = Self {
+        name: "",
+        claim: "",
+        lines: &[],
+        threads: 2,
+        operations: "",
+        bound: Some(3),
+        search: Search::Sample(1_000),
+        leaves_out: "the worker: threads take the turns by polling",
+        reaches: &[],
+        body: |_| {},
+    };
+}
+
 /// How shuttle searches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Search {
