@@ -6,13 +6,13 @@
 
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
-use std::ptr::NonNull;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::driver::{Argument, DeviceAddress, Driver};
 use crate::error::{Misuse, Result};
 use crate::id::ResourceId;
 use crate::mutant;
-use crate::ownership::{Access, Record};
+use crate::ownership::{Access, Cover, Record};
 use crate::pinned::PinLease;
 use crate::reclaim::{Resource, Retired};
 use crate::runtime::{Anchor, Element};
@@ -44,53 +44,95 @@ impl<D: Driver> Drop for Allocation<D> {
 
 /// What is behind a handle: shared by the handle, its views, and the graphs that use it.
 #[derive(Debug)]
-pub enum Backing<D: Driver> {
-    /// Zero bytes: no driver ever sees it (O8).
-    Empty,
+pub struct Backing<D: Driver> {
+    pub(crate) storage: Storage<D>,
+    place: Place,
+}
+
+/// What a [`Backing`] keeps alive.
+#[derive(Debug)]
+pub enum Storage<D: Driver> {
+    /// Zero bytes: no driver ever sees it (O8), and nobody ever covers it.
+    Nothing(Arc<Cover>),
     /// Device memory.
     Memory(Arc<Allocation<D>>),
     /// Registered host memory.
     Pin(Arc<PinLease<D>>),
 }
 
+/// What a launch wants of it, at hand without following it.
+#[derive(Debug)]
+struct Place {
+    // Never changed. Atomic only so that a launch reads it again after its driver call: kept across the call it is one
+    // store more a buffer, and stores are what a launch is bound by.
+    cover: AtomicPtr<Cover>,
+    base: DeviceAddress,
+}
+
 impl<D: Driver> Clone for Backing<D> {
     fn clone(&self) -> Self {
-        match self {
-            Self::Empty => Self::Empty,
-            Self::Memory(allocation) => Self::Memory(allocation.clone()),
-            Self::Pin(lease) => Self::Pin(lease.clone()),
-        }
+        Self::new(match &self.storage {
+            Storage::Nothing(cover) => Storage::Nothing(cover.clone()),
+            Storage::Memory(allocation) => Storage::Memory(allocation.clone()),
+            Storage::Pin(lease) => Storage::Pin(lease.clone()),
+        })
     }
 }
 
 impl<D: Driver> Backing<D> {
-    /// Who used it; nobody keeps a record of nothing.
     #[inline]
+    pub(crate) fn new(storage: Storage<D>) -> Self {
+        let (cover, base) = match &storage {
+            Storage::Nothing(cover) => (&**cover, DeviceAddress(0)),
+            Storage::Memory(allocation) => (allocation.record.cover(), allocation.address),
+            Storage::Pin(lease) => (lease.pin.record.cover(), lease.device),
+        };
+        let place = Place { cover: AtomicPtr::new(std::ptr::from_ref(cover).cast_mut()), base };
+        Self { storage, place }
+    }
+
+    /// Which stream uses it without more.
+    #[inline]
+    pub(crate) fn cover(&self) -> &Cover {
+        // Relaxed: nobody writes it.
+        let cover = self.place.cover.load(Ordering::Relaxed);
+        // SAFETY: O6. It lies behind the `Arc` that is stored here, so it stays, where it is, as long as
+        // this; and whoever wants it exclusively must be the last to hold that.
+        unsafe { &*cover }
+    }
+
+    /// Who used it; nobody keeps a record of nothing.
     pub fn record(&self) -> Option<&Record<D>> {
-        match self {
-            Self::Empty => None,
-            Self::Memory(allocation) => Some(&allocation.record),
-            Self::Pin(lease) => Some(&lease.pin.record),
+        match &self.storage {
+            Storage::Nothing(_) => None,
+            Storage::Memory(allocation) => Some(&allocation.record),
+            Storage::Pin(lease) => Some(&lease.pin.record),
         }
     }
 
     /// Its identity.
     pub fn id(&self) -> Option<ResourceId> {
-        match self {
-            Self::Empty => None,
-            Self::Memory(allocation) => Some(allocation.id),
-            Self::Pin(lease) => Some(lease.pin.id),
+        match &self.storage {
+            Storage::Nothing(_) => None,
+            Storage::Memory(allocation) => Some(allocation.id),
+            Storage::Pin(lease) => Some(lease.pin.id),
         }
     }
 
     /// Whether it belongs to this runtime.
     #[inline]
     pub(crate) fn is_of(&self, anchor: &Arc<Anchor<D>>) -> bool {
-        match self {
-            Self::Empty => true,
-            Self::Memory(allocation) => Arc::ptr_eq(&allocation.anchor, anchor),
-            Self::Pin(lease) => Arc::ptr_eq(&lease.anchor, anchor),
+        match &self.storage {
+            Storage::Nothing(_) => true,
+            Storage::Memory(allocation) => Arc::ptr_eq(&allocation.anchor, anchor),
+            Storage::Pin(lease) => Arc::ptr_eq(&lease.anchor, anchor),
         }
+    }
+
+    /// The part of it from `offset` on that holds `len` elements.
+    #[inline]
+    pub(crate) fn region<T>(&self, offset: u64, len: usize) -> Region<'_, D> {
+        Region { backing: self, address: self.place.base.offset(offset), bytes: bytes_of::<T>(len) }
     }
 }
 
@@ -126,13 +168,6 @@ pub trait Readable<T: Element, D: Driver> {
     /// The range.
     fn region(&self) -> Region<'_, D>;
 
-    /// Who used it: the record of the range's backing.
-    #[doc(hidden)]
-    #[inline]
-    fn record(&self) -> Option<&Record<D>> {
-        self.region().backing.record()
-    }
-
     /// How many elements.
     fn element_count(&self) -> usize {
         usize::try_from(self.region().bytes).unwrap_or(usize::MAX) / size_of::<T>().max(1)
@@ -148,22 +183,9 @@ pub trait Writable<T: Element, D: Driver>: Readable<T, D> {}
 #[derive(Debug)]
 pub struct Buffer<T: Element, D: Driver> {
     backing: Backing<D>,
-    place: Place<D>,
     len: usize,
     element: PhantomData<T>,
 }
-
-/// What a launch wants of a backing, at hand without following it.
-#[derive(Debug)]
-struct Place<D: Driver> {
-    record: Option<NonNull<Record<D>>>,
-    base: DeviceAddress,
-}
-
-// SAFETY: O6. It is no more than a shared reference to a record, which threads share by the backing beside it.
-unsafe impl<D: Driver> Send for Place<D> where Record<D>: Sync {}
-// SAFETY: O6. As for `Send`.
-unsafe impl<D: Driver> Sync for Place<D> where Record<D>: Sync {}
 
 /// What an explicit free came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,9 +198,8 @@ pub enum Freed {
 }
 
 impl<T: Element, D: Driver> Buffer<T, D> {
-    pub(crate) fn new(backing: Backing<D>, len: usize) -> Self {
-        let place = Place { record: backing.record().map(NonNull::from), base: base(&backing) };
-        Self { backing, place, len, element: PhantomData }
+    pub(crate) fn new(storage: Storage<D>, len: usize) -> Self {
+        Self { backing: Backing::new(storage), len, element: PhantomData }
     }
 
     /// How many elements.
@@ -201,10 +222,10 @@ impl<T: Element, D: Driver> Buffer<T, D> {
     /// # Errors
     /// `Lost`, `StreamBroken`, the driver's; `Misuse::InsideHold` where the call could wait for its own thread.
     pub fn synchronize(&self) -> Result<()> {
-        match &self.backing {
-            Backing::Memory(allocation) => allocation.record.wait(&allocation.anchor.context, Access::Write),
-            Backing::Pin(lease) => lease.pin.record.wait(&lease.anchor.context, Access::Write),
-            Backing::Empty => Ok(()),
+        match &self.backing.storage {
+            Storage::Memory(allocation) => allocation.record.wait(&allocation.anchor.context, Access::Write),
+            Storage::Pin(lease) => lease.pin.record.wait(&lease.anchor.context, Access::Write),
+            Storage::Nothing(_) => Ok(()),
         }
     }
 
@@ -240,7 +261,7 @@ impl<T: Element, D: Driver> Buffer<T, D> {
     /// # Errors
     /// As for [`synchronize`](Self::synchronize). The memory is then kept, since it may be in use (P11).
     pub fn free(self) -> Result<Freed> {
-        let Backing::Memory(allocation) = self.backing else { return Ok(Freed::Now) };
+        let Storage::Memory(allocation) = self.backing.storage else { return Ok(Freed::Now) };
         if crate::hold::is_within(crate::hold::Place::Capture) && !mutant!("p7_free_waits_in_capture") {
             return Ok(Freed::Deferred);
         }
@@ -292,46 +313,27 @@ impl<'a, T: Element, D: Driver> ViewMut<'a, T, D> {
 impl<T: Element, D: Driver> Readable<T, D> for Buffer<T, D> {
     #[inline]
     fn region(&self) -> Region<'_, D> {
-        Region { backing: &self.backing, address: self.place.base, bytes: bytes_of::<T>(self.len) }
-    }
-
-    #[inline]
-    fn record(&self) -> Option<&Record<D>> {
-        // SAFETY: O6. The record lies in what `backing` shares, so it stays, where it is, as long as this handle; and
-        // whoever wants it exclusively must be the last to hold the backing.
-        self.place.record.map(|record| unsafe { record.as_ref() })
+        self.backing.region::<T>(0, self.len)
     }
 }
 
 impl<T: Element, D: Driver> Writable<T, D> for Buffer<T, D> {}
 
 impl<T: Element, D: Driver> Readable<T, D> for View<'_, T, D> {
+    #[inline]
     fn region(&self) -> Region<'_, D> {
-        region::<T, D>(self.backing, self.offset, self.len)
+        self.backing.region::<T>(self.offset, self.len)
     }
 }
 
 impl<T: Element, D: Driver> Readable<T, D> for ViewMut<'_, T, D> {
+    #[inline]
     fn region(&self) -> Region<'_, D> {
-        region::<T, D>(self.backing, self.offset, self.len)
+        self.backing.region::<T>(self.offset, self.len)
     }
 }
 
 impl<T: Element, D: Driver> Writable<T, D> for ViewMut<'_, T, D> {}
-
-#[inline]
-fn region<T: Element, D: Driver>(backing: &Backing<D>, offset: u64, len: usize) -> Region<'_, D> {
-    Region { backing, address: base(backing).offset(offset), bytes: bytes_of::<T>(len) }
-}
-
-#[inline]
-fn base<D: Driver>(backing: &Backing<D>) -> DeviceAddress {
-    match backing {
-        Backing::Empty => DeviceAddress(0),
-        Backing::Memory(allocation) => allocation.address,
-        Backing::Pin(lease) => lease.device,
-    }
-}
 
 /// The size of `len` elements that exist, so that it fits.
 #[inline]

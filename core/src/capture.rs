@@ -31,7 +31,7 @@ use std::fmt;
 
 use smallvec::SmallVec;
 
-use crate::buffer::Backing;
+use crate::buffer::{Backing, Storage};
 use crate::context::Context;
 use crate::driver::{Call, CaptureMode, Driver, GraphDescription, Priority};
 use crate::error::{Error, Misuse, Result};
@@ -290,7 +290,7 @@ impl<D: Driver> Session<D> {
             if !backing.is_of(&self.anchor) {
                 return Err(Misuse::ForeignRuntime.into());
             }
-            if matches!(backing, Backing::Pin(lease) if lease.scoped) && !mutant!("c4_scoped_recorded") {
+            if matches!(&backing.storage, Storage::Pin(lease) if lease.scoped) && !mutant!("c4_scoped_recorded") {
                 return Err(Misuse::ScopedInCapture.into());
             }
             let Some(id) = backing.id() else { continue };

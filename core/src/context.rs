@@ -1,10 +1,10 @@
-//! What every part of the core needs for a driver call: the driver, its events, the captures to respect, and whether
+//! What every part of the core needs for a driver call: the driver, the captures to respect, and whether
 //! the device is still there.
 
 use std::sync::Arc;
 
 use crate::capture::gate::CaptureGate;
-use crate::driver::{Call, Capabilities, CaptureMode, Driver, Timing};
+use crate::driver::{Call, Capabilities, CaptureMode, Driver};
 use crate::error::{DriverFailure, Error, Result};
 use crate::mutant;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,6 @@ pub struct Context<D: Driver> {
     pub driver: D,
     pub capabilities: Capabilities,
     pub captures: CaptureGate,
-    pub events: EventPool<D>,
     // Set once and for all by the first sticky error (R6). Read before waits and in drops, never on the launch path:
     // there the driver itself refuses.
     lost: ArcCell<Option<Arc<DriverFailure>>>,
@@ -38,7 +37,6 @@ impl<D: Driver> Context<D> {
             driver,
             capabilities,
             captures: CaptureGate::new(),
-            events: EventPool::new(),
             lost: ArcCell::new(Arc::new(None)),
             is_lost: AtomicBool::new(false),
             untold: Mutex::new(Vec::new()),
@@ -149,62 +147,6 @@ impl<D: Driver> Context<D> {
             drop(exchange(before));
         }
         answer
-    }
-}
-
-/// Events without timing, lent out for one edge at a time.
-///
-/// An event belongs to one thread from `take` until its wait call has returned: the driver copies the position at the
-/// wait, so it may be recorded anew at once. Never more than [`EventPool::CAP`] lie idle.
-#[derive(Debug)]
-pub struct EventPool<D: Driver> {
-    idle: Mutex<Vec<D::Event>>,
-}
-
-impl<D: Driver> EventPool<D> {
-    /// Idle events kept; the rest are destroyed.
-    pub const CAP: usize = 256;
-
-    fn new() -> Self {
-        Self { idle: Mutex::new(Vec::new()) }
-    }
-
-    /// An event that nobody else uses.
-    pub fn take(&self, context: &Context<D>) -> Result<D::Event> {
-        let idle = self.idle.lock().pop();
-        match idle {
-            Some(event) => Ok(event),
-            None => context.check(Call::EventCreate, context.driver.event_create(Timing::Disabled)),
-        }
-    }
-
-    /// Gives an event back. It must not be one that a capture recorded: asking for such a one breaks the capture.
-    pub fn put(&self, context: &Context<D>, event: D::Event) {
-        let surplus = {
-            let mut idle = self.idle.lock();
-            if idle.len() < Self::CAP {
-                idle.push(event);
-                None
-            } else {
-                Some(event)
-            }
-        };
-        if let Some(event) = surplus {
-            context.event_destroy(event);
-        }
-    }
-
-    /// How many lie idle.
-    pub fn idle(&self) -> usize {
-        self.idle.lock().len()
-    }
-
-    /// Destroys the idle ones: at shutdown.
-    pub fn clear(&self, context: &Context<D>) {
-        let idle = std::mem::take(&mut *self.idle.lock());
-        for event in idle {
-            context.event_destroy(event);
-        }
     }
 }
 

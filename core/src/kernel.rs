@@ -50,7 +50,7 @@ impl<'a, T: Element, R: Readable<T, D>, D: Driver> Fits<'a, Read<T>, D> for &'a 
     #[inline]
     fn pack(self) -> (Memory<'a, D>, Argument) {
         let region = self.region();
-        (Memory::with_record(region.backing, self.record(), Access::Read), region.argument())
+        (Memory::read(region.backing), region.argument())
     }
 }
 
@@ -61,7 +61,7 @@ impl<'a, T: Element, W: Writable<T, D>, D: Driver> Fits<'a, Write<T>, D> for &'a
     fn pack(self) -> (Memory<'a, D>, Argument) {
         let written: &'a W = self;
         let region = written.region();
-        (Memory::with_record(region.backing, written.record(), Access::Write), region.argument())
+        (Memory::write(region.backing), region.argument())
     }
 }
 
@@ -116,6 +116,12 @@ macro_rules! arguments {
             #[allow(unused_variables, reason = "the empty tuple has nothing to look at")]
             fn all_outright(&self, stream: u64) -> bool {
                 true $(&& self.$index.all_outright(stream))*
+            }
+
+            #[inline]
+            #[allow(unused_variables, reason = "the empty tuple has nothing to note")]
+            fn stamp_outright(&self, number: u64) {
+                $(self.$index.stamp_outright(number);)*
             }
 
             #[inline]

@@ -44,7 +44,7 @@
 //! It promises only what happened before the question (O2), and a stamp that happened before is seen.
 
 use crate::context::Context;
-use crate::driver::{Call, CaptureStatus, Driver};
+use crate::driver::{Call, CaptureStatus, Driver, Timing};
 use crate::error::{Error, Misuse, Result};
 use crate::hold::{Place, is_within};
 use crate::mutant;
@@ -124,13 +124,49 @@ const NOBODY: u64 = 0;
 /// The ownership of one allocation, one registered range, or one executable graph.
 #[derive(Debug)]
 pub struct Record<D: Driver> {
-    cover: AtomicU64,
-    /// The last read and the last write of the stream that covers, by [`Access`].
-    last: [AtomicU64; 2],
+    cover: Cover,
     /// Made when the first stream joins as a reader, under `inner`; most buffers never need it.
     shared: OnceLock<Box<Shared>>,
     views: Views,
     inner: Mutex<Inner<D>>,
+}
+
+/// Which stream uses a buffer without more, and the last uses of it: all that a launch looks at.
+#[derive(Debug)]
+pub struct Cover {
+    stream: AtomicU64,
+    /// Its last read and its last write, by [`Access`].
+    last: [AtomicU64; 2],
+}
+
+impl Default for Cover {
+    /// Nobody's.
+    fn default() -> Self {
+        Self { stream: AtomicU64::new(NOBODY), last: [AtomicU64::new(0), AtomicU64::new(0)] }
+    }
+}
+
+impl Cover {
+    /// Whether it is the stream's. Steady for a caller that holds the stream's gate, or `inner`.
+    #[inline]
+    pub fn is_of(&self, stream: u64) -> bool {
+        // Relaxed: as in [`Record::covers`].
+        self.stream.load(Ordering::Relaxed) == stream
+    }
+
+    /// Notes submission `number` of its stream. The caller holds the stream's gate.
+    #[inline]
+    pub fn stamp(&self, access: Access, number: u64) {
+        if mutant!("o1_no_stamp") {
+            return;
+        }
+        // Relaxed: numbers on a stream are written and closed under its gate.
+        self.last[access as usize].store(number, Ordering::Relaxed);
+    }
+
+    fn last(&self, access: Access) -> &AtomicU64 {
+        &self.last[access as usize]
+    }
 }
 
 /// Who reads without more, and the number of each one's last read.
@@ -218,8 +254,10 @@ impl<'a, D: Driver> Use<'a, D> {
 /// The buffers of one submission, however they are held. Where their number is known when a launch is compiled, going
 /// through them costs no loop.
 pub trait Records<D: Driver> {
-    /// Whether there is a record of every one, and `stream` covers them outright. The caller holds its gate.
+    /// Whether `stream` covers every one outright. The caller holds its gate.
     fn all_outright(&self, stream: u64) -> bool;
+    /// Notes submission `number` of the stream that covers every one. The caller has held its gate since it looked.
+    fn stamp_outright(&self, number: u64);
     /// Whether `test` holds for every one.
     fn all(&self, test: impl Fn(&Record<D>, Access) -> bool + Copy) -> bool;
     /// Does `act` with every one.
@@ -229,7 +267,12 @@ pub trait Records<D: Driver> {
 impl<D: Driver> Records<D> for &[Use<'_, D>] {
     #[inline]
     fn all_outright(&self, stream: u64) -> bool {
-        self.iter().all(|used| used.record.is_cover(stream))
+        self.iter().all(|used| used.record.cover.is_of(stream))
+    }
+
+    #[inline]
+    fn stamp_outright(&self, number: u64) {
+        self.iter().for_each(|used| used.record.cover.stamp(used.access, number));
     }
 
     #[inline]
@@ -286,7 +329,7 @@ where
     {
         let gate = unless_planted_window(stream, gate);
         let (value, number) = stream.enqueue(context, call, &gate, enqueue)?;
-        uses.each(|record, access| record.stamp_cover(access, number));
+        uses.stamp_outright(number);
         return Ok((value, number));
     }
     submit_gated(context, stream, uses, call, enqueue, moving)
@@ -326,8 +369,8 @@ where
 #[inline]
 fn unless_planted_window<'a, D: Driver>(
     stream: &'a StreamState<D>,
-    gate: BiasedGuard<'a, Gate>,
-) -> BiasedGuard<'a, Gate> {
+    gate: BiasedGuard<'a, Gate<D>>,
+) -> BiasedGuard<'a, Gate<D>> {
     if mutant!("o4_no_gate") {
         drop(gate);
         if cfg!(mc_broken) {
@@ -407,7 +450,7 @@ fn take_all<'a, D: Driver>(uses: &mut [Use<'a, D>], taken: &mut Taken<'a, D>) ->
 fn order_after<D: Driver>(
     context: &Context<D>,
     stream: &StreamState<D>,
-    gate: &mut Gate,
+    gate: &mut Gate<D>,
     closed: &Closed<Point<D>>,
     access: Access,
 ) -> Result<u64> {
@@ -422,7 +465,7 @@ fn order_after<D: Driver>(
 pub fn edge<D: Driver>(
     context: &Context<D>,
     stream: &StreamState<D>,
-    gate: &mut Gate,
+    gate: &mut Gate<D>,
     point: &Point<D>,
 ) -> Result<u64> {
     if point.stream.id() == stream.id() {
@@ -441,7 +484,7 @@ pub fn edge<D: Driver>(
     if let Some(cause) = point.stream.broken().filter(|_| !mutant!("s7_edge_from_broken")) {
         return Err(Error::StreamBroken(cause));
     }
-    let covered = insert_wait(context, stream, point)?;
+    let covered = insert_wait(context, stream, gate, point)?;
     let at = stream.number_wait(gate);
     gate.follows.insert(point.stream.id(), covered, at);
     stream.counters.edges_inserted.bump();
@@ -452,21 +495,29 @@ pub fn edge<D: Driver>(
 pub fn join<D: Driver>(context: &Context<D>, from: &Arc<StreamState<D>>, to: &Arc<StreamState<D>>) -> Result<()> {
     let mut gate = to.gate();
     let point = Point { stream: from.clone(), number: 0 };
-    let reach = insert_wait(context, to, &point)?;
+    let reach = insert_wait(context, to, &mut gate, &point)?;
     let at = to.number_wait(&gate);
     gate.follows.insert(from.id(), reach, at);
     Ok(())
 }
 
 /// Makes `stream` wait for the present end of the point's stream; returns how far that reaches.
-fn insert_wait<D: Driver>(context: &Context<D>, stream: &StreamState<D>, point: &Point<D>) -> Result<u64> {
+fn insert_wait<D: Driver>(
+    context: &Context<D>,
+    stream: &StreamState<D>,
+    gate: &mut Gate<D>,
+    point: &Point<D>,
+) -> Result<u64> {
     let driver = &context.driver;
     // Read before the record: what is accepted later is not behind the event.
     let mut reach = point.stream.timeline.horizon().number();
     let answer = match &point.stream.kind {
         Kind::Adopted(last) => context.check(Call::StreamWaitEvent, driver.stream_wait_event(&stream.raw, last)),
         _ => {
-            let event = context.events.take(context)?;
+            let event = match gate.event.take() {
+                Some(event) => event,
+                None => context.check(Call::EventCreate, driver.event_create(Timing::Disabled))?,
+            };
             let recorded = context.check(Call::EventRecord, driver.event_record(&event, &point.stream.raw));
             if mutant!("o1_follow_late") {
                 reach = point.stream.timeline.horizon().number();
@@ -474,7 +525,11 @@ fn insert_wait<D: Driver>(context: &Context<D>, stream: &StreamState<D>, point: 
             // An event whose record failed still means an older position: it is never waited for.
             let answer = recorded
                 .and_then(|()| context.check(Call::StreamWaitEvent, driver.stream_wait_event(&stream.raw, &event)));
-            stream.finish_event(context, event);
+            match stream.kind {
+                // One that a capture recorded is destroyed: asking for it would break the capture.
+                Kind::Capture => context.event_destroy(event),
+                _ => gate.event = Some(event),
+            }
             answer
         }
     };
@@ -483,7 +538,7 @@ fn insert_wait<D: Driver>(context: &Context<D>, stream: &StreamState<D>, point: 
 
 impl<D: Driver> StreamState<D> {
     /// Numbers a wait that the driver has accepted: a submission as well, but of nobody's work.
-    pub fn number_wait(&self, gate: &Gate) -> u64 {
+    pub fn number_wait(&self, gate: &Gate<D>) -> u64 {
         self.counters.waits.bump();
         self.timeline.submit(gate)
     }
@@ -494,7 +549,7 @@ impl<D: Driver> StreamState<D> {
         &self,
         context: &Context<D>,
         call: Call,
-        gate: &Gate,
+        gate: &Gate<D>,
         body: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
     ) -> Result<(R, u64)> {
         self.check_takes_work(context)?;
@@ -534,15 +589,6 @@ impl<D: Driver> StreamState<D> {
             self.break_with(failure);
         }
     }
-
-    /// What becomes of an event after its edge: a captured one is destroyed, since asking for it would break the
-    /// capture.
-    fn finish_event(&self, context: &Context<D>, event: D::Event) {
-        match self.kind {
-            Kind::Capture => context.event_destroy(event),
-            _ => context.events.put(context, event),
-        }
-    }
 }
 
 impl<D: Driver> Default for Record<D> {
@@ -555,8 +601,7 @@ impl<D: Driver> Record<D> {
     /// A buffer that nothing has used.
     pub fn new() -> Self {
         Self {
-            cover: AtomicU64::new(NOBODY),
-            last: [AtomicU64::new(0), AtomicU64::new(0)],
+            cover: Cover::default(),
             shared: OnceLock::default(),
             views: Views::new(),
             inner: Mutex::new(Inner { cover: None, slots: Vec::new(), closed: Closed::new() }),
@@ -568,32 +613,16 @@ impl<D: Driver> Record<D> {
     fn covers(&self, stream: u64, access: Access) -> bool {
         // Relaxed: cover and slots change only under the gate of the stream that they name, which the caller holds, or
         // under `inner`, which he holds.
-        self.is_cover(stream) || access == Access::Read && self.read_of(stream).is_some()
+        self.cover.is_of(stream) || access == Access::Read && self.read_of(stream).is_some()
     }
 
     fn read_of(&self, stream: u64) -> Option<&AtomicU64> {
         self.shared.get()?.read_of(stream)
     }
 
-    fn last(&self, access: Access) -> &AtomicU64 {
-        &self.last[access as usize]
-    }
-
-    /// Whether `stream` covers this outright. The caller holds its gate, or `inner`.
-    #[inline]
-    pub(crate) fn is_cover(&self, stream: u64) -> bool {
-        // Relaxed: as in `covers`.
-        self.cover.load(Ordering::Relaxed) == stream
-    }
-
-    /// Notes submission `number` of the stream that covers this. The caller holds its gate.
-    #[inline]
-    fn stamp_cover(&self, access: Access, number: u64) {
-        if mutant!("o1_no_stamp") {
-            return;
-        }
-        // Relaxed: numbers on a stream are written and closed under its gate.
-        self.last[access as usize].store(number, Ordering::Relaxed);
+    /// What a launch looks at.
+    pub(crate) fn cover(&self) -> &Cover {
+        &self.cover
     }
 
     /// Notes submission `number` of `stream`. The caller holds its gate. `false`: the stream has no place here.
@@ -602,12 +631,12 @@ impl<D: Driver> Record<D> {
         if mutant!("o1_no_stamp") {
             return true;
         }
-        if self.is_cover(stream) {
-            self.stamp_cover(access, number);
+        if self.cover.is_of(stream) {
+            self.cover.stamp(access, number);
             return true;
         }
         let read = self.read_of(stream);
-        // Relaxed: as in `stamp_cover`.
+        // Relaxed: as in `Cover::stamp`.
         read.inspect(|read| read.store(number, Ordering::Relaxed)).is_some()
     }
 
@@ -629,20 +658,21 @@ impl<D: Driver> Record<D> {
 
     fn close_cover(&self, inner: &mut Inner<D>, owner: Arc<StreamState<D>>, access: Access) {
         let gate = (!mutant!("o1_close_ungated")).then(|| owner.gate());
-        self.cover.store(NOBODY, Ordering::Relaxed);
-        let write = self.last(Access::Write).load(Ordering::Relaxed);
-        let read = self.last(Access::Read).load(Ordering::Relaxed);
+        self.cover.stream.store(NOBODY, Ordering::Relaxed);
+        let write = self.cover.last(Access::Write).load(Ordering::Relaxed);
+        let read = self.cover.last(Access::Read).load(Ordering::Relaxed);
         if access == Access::Read {
             // The old owner goes on reading: its slot is filled under its gate.
             self.join(inner, &owner, read);
         }
         drop(gate);
+        // A read before the last write needs no point of its own.
+        if access == Access::Write && read > write && !mutant!("o9_forget_own_reads") {
+            inner.closed.add_reader(Point { stream: owner.clone(), number: read });
+        }
         if !mutant!("o1_forget_write") {
             let number = if mutant!("o1_reads_conflict") { write.max(read) } else { write };
-            inner.closed.set_writer(Point { stream: owner.clone(), number });
-        }
-        if access == Access::Write && !mutant!("o9_forget_own_reads") {
-            inner.closed.add_reader(Point { stream: owner, number: read });
+            inner.closed.set_writer(Point { stream: owner, number });
         }
     }
 
@@ -665,9 +695,9 @@ impl<D: Driver> Record<D> {
         let id = stream.id().number();
         // Relaxed: the caller holds `inner` and the gate of the stream that the numbers are on.
         if access == Access::Write {
-            self.last(Access::Write).store(touch, Ordering::Relaxed);
-            self.last(Access::Read).store(0, Ordering::Relaxed);
-            self.cover.store(id, Ordering::Relaxed);
+            self.cover.last(Access::Write).store(touch, Ordering::Relaxed);
+            self.cover.last(Access::Read).store(0, Ordering::Relaxed);
+            self.cover.stream.store(id, Ordering::Relaxed);
             inner.cover = Some(stream.clone());
             inner.closed.clear();
             return;
@@ -702,11 +732,11 @@ impl<D: Driver> Record<D> {
 
     /// Everything that may still use it, by exclusive access: no lock.
     pub fn into_points(&mut self) -> Points<D> {
-        let Self { last, shared, inner, .. } = self;
+        let Self { cover, shared, inner, .. } = self;
         let inner = inner.get_mut();
         let mut points: Points<D> = SmallVec::new();
         // Relaxed: `&mut` proves that nobody else touches them.
-        let numbers = [&last[0], &last[1]].map(|number| number.load(Ordering::Relaxed));
+        let numbers = cover.last.each_ref().map(|number| number.load(Ordering::Relaxed));
         if let Some(owner) = inner.cover.take() {
             points.push(Point { number: numbers[0].max(numbers[1]), stream: owner });
         }
@@ -725,8 +755,8 @@ impl<D: Driver> Record<D> {
         let mut points: Points<D> = SmallVec::new();
         if let Some(owner) = &inner.cover {
             // Relaxed: a stamp that happened before the question is seen; of others nothing is promised (O2).
-            let write = self.last(Access::Write).load(Ordering::Relaxed);
-            let read = if access == Access::Write { self.last(Access::Read).load(Ordering::Relaxed) } else { 0 };
+            let write = self.cover.last(Access::Write).load(Ordering::Relaxed);
+            let read = if access == Access::Write { self.cover.last(Access::Read).load(Ordering::Relaxed) } else { 0 };
             points.push(Point { stream: owner.clone(), number: write.max(read) });
         }
         if access == Access::Write

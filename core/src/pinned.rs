@@ -14,12 +14,12 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, RangeBounds};
 use std::ptr::NonNull;
 
-use crate::buffer::{Backing, Freed, Readable, Region, View, ViewMut, Writable, bytes_of};
+use crate::buffer::{Backing, Freed, Readable, Region, Storage, View, ViewMut, Writable};
 use crate::driver::{DeviceAddress, Driver, HostAccess, HostPointer};
 use crate::error::{Error, Misuse, PinError, Result};
 use crate::hold::{Place, is_within};
 use crate::mutant;
-use crate::ownership::{Access, Points};
+use crate::ownership::{Access, Cover, Points};
 use crate::reclaim::{Resource, Retired};
 use crate::registration::state::ScopeId;
 use crate::registration::{HostRange, Owner, Pin, Request};
@@ -107,12 +107,19 @@ impl<D: Driver> PinLease<D> {
         let ended = self.ended.swap(true, Ordering::Relaxed) && !mutant!("p5_given_back_twice");
         if ended { None } else { self.anchor.pins.give_back(&self.pin) }
     }
+
+    /// As `end`, for the last to hold it.
+    fn end_last(&mut self) -> Option<u64> {
+        // Relaxed: `&mut` proves that nobody else is at it.
+        let ended = self.ended.load(Ordering::Relaxed) && !mutant!("p5_given_back_twice");
+        if ended { None } else { self.anchor.pins.give_back(&self.pin) }
+    }
 }
 
 impl<D: Driver> Drop for PinLease<D> {
     fn drop(&mut self) {
         // P7: no driver call, no wait.
-        if let Some(epoch) = self.end() {
+        if let Some(epoch) = self.end_last() {
             retire(&self.anchor, &self.pin, epoch);
         }
     }
@@ -296,7 +303,7 @@ impl<'env, D: Driver> Scope<'_, 'env, D> {
         }
         let pinned = self.runtime.pin(HostPointer(start.cast()), len, Some(self.id), None);
         let pinned = pinned.map_err(|(error, _)| error)?;
-        if let Backing::Pin(lease) = &pinned.backing {
+        if let Storage::Pin(lease) = &pinned.backing.storage {
             self.leases.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(lease.clone());
         }
         Ok(pinned)
@@ -398,9 +405,10 @@ fn downcast<O: 'static>(owner: Owner) -> O {
 }
 
 impl<T: Element, D: Driver> Pinned<T, D> {
+    #[inline]
     pub(crate) fn empty() -> Self {
         Self {
-            backing: Backing::Empty,
+            backing: Backing::new(Storage::Nothing(Arc::new(Cover::default()))),
             start: HostPointer(NonNull::<T>::dangling().cast()),
             len: 0,
             empty: std::sync::Mutex::new(None),
@@ -408,6 +416,7 @@ impl<T: Element, D: Driver> Pinned<T, D> {
         }
     }
 
+    #[inline]
     pub(crate) fn new(
         anchor: Arc<Anchor<D>>,
         pin: Arc<Pin<D>>,
@@ -420,7 +429,8 @@ impl<T: Element, D: Driver> Pinned<T, D> {
         let device = pin.device.offset(offset as u64);
         let (own, ended) = (std::sync::Mutex::new(own), AtomicBool::new(false));
         let lease = PinLease { pin, device, anchor, own, scoped, ended };
-        Self { backing: Backing::Pin(Arc::new(lease)), start, len, ..Self::empty() }
+        let (backing, empty) = (Backing::new(Storage::Pin(Arc::new(lease))), std::sync::Mutex::new(None));
+        Self { backing, start, len, empty, element: PhantomData }
     }
 
     /// How many elements.
@@ -464,8 +474,8 @@ impl<T: Element, D: Driver> Pinned<T, D> {
     /// # Errors
     /// `Lost`, `StreamBroken`, the driver's; `Misuse::InsideHold`.
     pub fn synchronize(&self) -> Result<()> {
-        match &self.backing {
-            Backing::Pin(lease) => lease.pin.record.wait(&lease.anchor.context, Access::Write),
+        match &self.backing.storage {
+            Storage::Pin(lease) => lease.pin.record.wait(&lease.anchor.context, Access::Write),
             _ => Ok(()),
         }
     }
@@ -491,8 +501,8 @@ impl<T: Element, D: Driver> Pinned<T, D> {
     }
 
     fn begin_view(&self, access: Access) -> Result<()> {
-        match &self.backing {
-            Backing::Pin(lease) => {
+        match &self.backing.storage {
+            Storage::Pin(lease) => {
                 lease.pin.record.begin_view(&lease.anchor.context, access)?;
                 let access = if access == Access::Read { HostAccess::Read } else { HostAccess::ReadWrite };
                 let bytes = self.len * size_of::<T>();
@@ -542,8 +552,8 @@ impl<T: Element, D: Driver> Pinned<T, D> {
                 (PinError::Shared.into(), Some(Self { empty, ..Self::empty() }))
             });
         }
-        let shared = match &mut self.backing {
-            Backing::Pin(lease) => match Arc::get_mut(lease) {
+        let shared = match &mut self.backing.storage {
+            Storage::Pin(lease) => match Arc::get_mut(lease) {
                 Some(lease) => take(&mut lease.own),
                 None => return Err((PinError::Shared.into(), Some(self))),
             },
@@ -562,7 +572,7 @@ impl<T: Element, D: Driver> Pinned<T, D> {
 
     /// Gives the count back; if it was the last, waits, unregisters, and hands the owner out.
     fn end(self) -> Result<Owner> {
-        let Backing::Pin(lease) = self.backing else { return Ok(None) };
+        let Storage::Pin(lease) = self.backing.storage else { return Ok(None) };
         if is_within(Place::Capture) && !mutant!("p7_free_waits_in_capture") {
             return Err(PinError::Shared.into());
         }
@@ -654,11 +664,7 @@ impl<T: Element, D: Driver> Drop for HostWrite<'_, T, D> {
 impl<T: Element, D: Driver> Readable<T, D> for Pinned<T, D> {
     #[inline]
     fn region(&self) -> Region<'_, D> {
-        let address = match &self.backing {
-            Backing::Pin(lease) => lease.device,
-            _ => DeviceAddress(0),
-        };
-        Region { backing: &self.backing, address, bytes: bytes_of::<T>(self.len) }
+        self.backing.region::<T>(0, self.len)
     }
 }
 

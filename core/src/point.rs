@@ -27,6 +27,7 @@
 //!
 //! The counters are 64 bits wide: at a submission a nanosecond they wrap after 584 years.
 
+use crate::driver::Driver;
 use crate::ordering;
 use crate::stream::Gate;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -69,7 +70,7 @@ impl Timeline {
     /// Numbers one submission that the driver has accepted. The numbers begin at 1. The stream's own gate is held, so a
     /// load and a store do.
     #[inline]
-    pub fn submit(&self, _gate: &Gate) -> u64 {
+    pub fn submit<D: Driver>(&self, _gate: &Gate<D>) -> u64 {
         // Relaxed: only holders of the gate write it.
         let number = self.submitted.load(Ordering::Relaxed) + 1;
         // E1.w: Release; pairs with E1.r in `horizon`. Who reads the number may ask the driver about the work.

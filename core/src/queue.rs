@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use crate::buffer::{Allocation, Backing, Buffer, Readable, Region, Writable, bytes_of};
+use crate::buffer::{Allocation, Backing, Buffer, Readable, Region, Storage, Writable, bytes_of};
 use crate::driver::{Call, Driver, ErrorKind, HostPointer, LaunchConfig, Location, Progress};
 use crate::error::{DriverFailure, Error, Misuse, Result};
 use crate::event::Event;
@@ -11,7 +11,7 @@ use crate::hold::{Place, within};
 use crate::id::{ResourceId, StreamId};
 use crate::kernel::{Arguments, Kernel};
 use crate::mutant;
-use crate::ownership::{Access, Point, Points, Record, Records, Use, submit, submit_covered, submit_moving};
+use crate::ownership::{Access, Cover, Point, Points, Record, Records, Use, submit, submit_covered, submit_moving};
 use crate::reclaim::{Ask, Resource, Retired};
 use crate::runtime::{Anchor, Element};
 use crate::stream::{Kind, StreamState};
@@ -25,8 +25,6 @@ pub struct Memory<'a, D: Driver> {
     pub backing: &'a Backing<D>,
     /// What is done with it.
     pub access: Access,
-    // The backing's own: looked up once, where the argument is packed.
-    record: Option<&'a Record<D>>,
 }
 
 impl<D: Driver> Clone for Memory<'_, D> {
@@ -49,17 +47,22 @@ pub type List<'a, D> = SmallVec<[Memory<'a, D>; 16]>;
 impl<D: Driver> Records<D> for Memory<'_, D> {
     #[inline]
     fn all_outright(&self, stream: u64) -> bool {
-        self.record.is_some_and(|record| record.is_cover(stream))
+        self.backing.cover().is_of(stream)
+    }
+
+    #[inline]
+    fn stamp_outright(&self, number: u64) {
+        self.backing.cover().stamp(self.access, number);
     }
 
     #[inline]
     fn all(&self, test: impl Fn(&Record<D>, Access) -> bool + Copy) -> bool {
-        self.record.is_none_or(|record| test(record, self.access))
+        self.backing.record().is_none_or(|record| test(record, self.access))
     }
 
     #[inline]
     fn each(&self, act: impl Fn(&Record<D>, Access) + Copy) {
-        if let Some(record) = self.record {
+        if let Some(record) = self.backing.record() {
             act(record, self.access);
         }
     }
@@ -79,6 +82,11 @@ impl<D: Driver> Records<D> for &[Memory<'_, D>] {
     }
 
     #[inline]
+    fn stamp_outright(&self, number: u64) {
+        self.iter().for_each(|memory| memory.stamp_outright(number));
+    }
+
+    #[inline]
     fn all(&self, test: impl Fn(&Record<D>, Access) -> bool + Copy) -> bool {
         self.iter().all(|memory| memory.all(test))
     }
@@ -93,6 +101,11 @@ impl<D: Driver, const N: usize> Records<D> for [Memory<'_, D>; N] {
     #[inline]
     fn all_outright(&self, stream: u64) -> bool {
         self.as_slice().all_outright(stream)
+    }
+
+    #[inline]
+    fn stamp_outright(&self, number: u64) {
+        self.as_slice().stamp_outright(number);
     }
 
     #[inline]
@@ -134,13 +147,7 @@ impl<'a, D: Driver> Memory<'a, D> {
     /// Memory that is accessed so.
     #[inline]
     pub fn new(backing: &'a Backing<D>, access: Access) -> Self {
-        Self::with_record(backing, backing.record(), access)
-    }
-
-    /// Memory whose record is at hand.
-    #[inline]
-    pub(crate) fn with_record(backing: &'a Backing<D>, record: Option<&'a Record<D>>, access: Access) -> Self {
-        Self { backing, access, record }
+        Self { backing, access }
     }
 }
 
@@ -269,12 +276,12 @@ pub trait Queue<D: Driver>: Submit<D> {
     fn alloc<T: Element>(&self, len: usize) -> Result<Buffer<T, D>> {
         let bytes = len.checked_mul(size_of::<T>()).ok_or(Misuse::SizeOverflow)? as u64;
         if bytes == 0 && !mutant!("o8_empty_allocates") {
-            return Ok(Buffer::new(Backing::Empty, len));
+            return Ok(Buffer::new(Storage::Nothing(Arc::new(Cover::default())), len));
         }
         self.anchor().check_open()?;
         let stream = self.executing()?;
         let allocation = stream.allocate(bytes)?;
-        Ok(Buffer::new(Backing::Memory(Arc::new(allocation)), len))
+        Ok(Buffer::new(Storage::Memory(Arc::new(allocation)), len))
     }
 
     /// Allocates a buffer and copies `from` to it. See [`write`](Self::write).
@@ -396,7 +403,7 @@ impl<D: Driver> Stream<D> {
         }
         let mut records: SmallVec<[Use<'_, D>; 16]> = SmallVec::new();
         for memory in uses {
-            if let Some(record) = memory.record {
+            if let Some(record) = memory.backing.record() {
                 records.push(Use::new(record, memory.access));
             }
         }

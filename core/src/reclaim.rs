@@ -527,13 +527,18 @@ impl<D: Driver> Turn<'_, D> {
         }
     }
 
-    /// Gives back the event of an adopted stream once nobody else knows the stream.
+    /// Gives back the events of an adopted stream once nobody else knows the stream.
     fn end_adopted(&self, bench: &mut Bench<D>, state: Arc<StreamState<D>>) -> Result<()> {
         match Arc::try_unwrap(state) {
-            Ok(state) => match state.kind {
-                Kind::Adopted(last) => self.context.check(Call::EventDestroy, self.context.driver.event_destroy(last)),
-                Kind::Pooled(_) | Kind::Capture => Ok(()),
-            },
+            Ok(state) => {
+                state.destroy_event(self.context);
+                match state.kind {
+                    Kind::Adopted(last) => {
+                        self.context.check(Call::EventDestroy, self.context.driver.event_destroy(last))
+                    }
+                    Kind::Pooled(_) | Kind::Capture => Ok(()),
+                }
+            }
             Err(state) => {
                 // Buffers still name it; it comes round again.
                 bench.put_off.push(Retired { resource: Resource::Adopted(state), points: Points::new() });

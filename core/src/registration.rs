@@ -157,16 +157,12 @@ impl<D: Driver> Pins<D> {
     pub fn pin(&self, context: &Context<D>, request: Request, mut owner: Owner) -> Outcome<D> {
         let HostRange { base, bytes } = request.range;
         loop {
-            let meeting = {
-                let mut table = self.table.lock();
-                let meeting = table.entries.meet(base.address(), bytes, request.scope);
-                if let Meeting::Inside(base) = meeting
-                    && let Some(payload) = table.entries.share(base)
-                {
+            let meeting = match self.table.lock().entries.share(base.address(), bytes, request.scope) {
+                Ok(payload) => {
                     count_locked(&self.figures.shared);
                     return Ok((payload.pin.clone(), owner));
                 }
-                meeting
+                Err(meeting) => meeting,
             };
             let settled = match meeting {
                 Meeting::Free => match self.register(context, request, &mut owner) {

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::context::Context;
-use crate::driver::{Call, Driver, HostPointer, Image, Priority};
+use crate::driver::{Call, Driver, HostPointer, Image, Priority, Timing};
 use crate::error::{Error, Misuse, Result};
 use crate::kernel::Module;
 use crate::mutant;
@@ -169,7 +169,12 @@ impl<D: Driver> Shared<D> {
         if self.context.lost().is_none() {
             self.pool.trim(&self.context);
             self.captures.clear(&self.context);
-            self.context.events.clear(&self.context);
+            // Those in quarantine are never destroyed, but their events are nobody's any more.
+            self.pool
+                .streams()
+                .iter()
+                .filter(|state| state.is_broken())
+                .for_each(|state| state.destroy_event(&self.context));
         }
     }
 }
@@ -278,7 +283,8 @@ impl<D: Driver> Runtime<D> {
     /// The driver's, when it makes no event.
     pub unsafe fn adopt(&self, raw: D::Stream) -> Result<Stream<D>> {
         self.anchor.check_open()?;
-        let last = self.anchor.context.events.take(&self.anchor.context)?;
+        let context = &self.anchor.context;
+        let last = context.check(Call::EventCreate, context.driver.event_create(Timing::Disabled))?;
         let state = StreamState::new(raw, Kind::Adopted(last));
         Ok(Stream::new(self.anchor.clone(), state))
     }
@@ -373,7 +379,6 @@ impl<D: Driver> Runtime<D> {
             released: load(&reclaim.released),
             leaked: load(&reclaim.leaked),
             retired_pending: self.anchor.reclaim.pending(),
-            events_idle: self.anchor.context.events.idle(),
             captures: self.anchor.context.captures.captures(),
         }
     }
@@ -429,7 +434,6 @@ pub struct Stats {
     pub released: u64,
     pub leaked: u64,
     pub retired_pending: usize,
-    pub events_idle: usize,
     pub captures: usize,
 }
 

@@ -30,7 +30,7 @@ use crate::ordering;
 use crate::ownership::follow::Follows;
 use crate::point::Timeline;
 use crate::sync::atomic::AtomicU64;
-use crate::sync::{Arc, Biased, BiasedGuard, Mutex};
+use crate::sync::{Arc, Biased, BiasedGuard, Mutex, OnceLock};
 
 pub mod state;
 
@@ -60,16 +60,26 @@ pub struct StreamState<D: Driver> {
     visits: Visits,
     // Held from checking the arguments of a launch to stamping them. Lock order: the locks of buffers in address
     // order, then one gate; never two gates, never a gate while waiting for a buffer.
-    gate: Biased<Gate>,
-    broken: Mutex<Option<std::sync::Arc<DriverFailure>>>,
+    gate: Biased<Gate<D>>,
+    // Set once and for all (S7).
+    broken: OnceLock<std::sync::Arc<DriverFailure>>,
     pub counters: Counters,
 }
 
 /// What the gate protects besides the order of its holders.
-#[derive(Debug, Default)]
-pub struct Gate {
+#[derive(Debug)]
+pub struct Gate<D: Driver> {
     /// Which work of other streams this one already waits for.
     pub follows: Follows,
+    /// Marks what the stream is to wait for next, without timing. Made by its first wait, and nobody else's. The driver
+    /// copies the position at the wait, so it may be recorded anew at once.
+    pub event: Option<D::Event>,
+}
+
+impl<D: Driver> Default for Gate<D> {
+    fn default() -> Self {
+        Self { follows: Follows::default(), event: None }
+    }
 }
 
 /// Figures of a stream, written under its gate, read by `stats()` at any time.
@@ -114,7 +124,7 @@ impl<D: Driver> StreamState<D> {
             timeline: Timeline::new(),
             visits: Visits::new(),
             gate: Biased::new(Gate::default()),
-            broken: Mutex::new(None),
+            broken: OnceLock::default(),
             counters: Counters::default(),
         })
     }
@@ -126,19 +136,19 @@ impl<D: Driver> StreamState<D> {
 
     /// Takes the gate.
     #[inline]
-    pub fn gate(&self) -> BiasedGuard<'_, Gate> {
+    pub fn gate(&self) -> BiasedGuard<'_, Gate<D>> {
         self.gate.lock()
     }
 
     /// Takes the gate if it favours the calling thread: without a lock.
     #[inline]
-    pub fn gate_favoured(&self) -> Option<BiasedGuard<'_, Gate>> {
+    pub fn gate_favoured(&self) -> Option<BiasedGuard<'_, Gate<D>>> {
         self.gate.lock_favoured()
     }
 
     /// Takes the gate, unless it is held and the thread must not wait.
     #[inline]
-    pub fn gate_or(&self, refuse: impl Fn() -> bool) -> Option<BiasedGuard<'_, Gate>> {
+    pub fn gate_or(&self, refuse: impl Fn() -> bool) -> Option<BiasedGuard<'_, Gate<D>>> {
         self.gate.lock_or(refuse)
     }
 
@@ -162,17 +172,17 @@ impl<D: Driver> StreamState<D> {
 
     /// The failure after which the stream was given up.
     pub fn broken(&self) -> Option<std::sync::Arc<DriverFailure>> {
-        self.broken.lock().clone()
+        self.broken.get().cloned()
     }
 
     /// Whether the stream was given up.
     pub fn is_broken(&self) -> bool {
-        self.broken.lock().is_some()
+        self.broken.get().is_some()
     }
 
     /// Gives the stream up (S7). The first failure is kept.
     pub fn break_with(&self, failure: std::sync::Arc<DriverFailure>) {
-        self.broken.lock().get_or_insert(failure);
+        self.broken.get_or_init(|| failure);
     }
 
     /// Waits until submission `number` has completed, and learns of all that completed with it.
@@ -456,6 +466,7 @@ impl<D: Driver> StreamState<D> {
     /// Destroys the raw stream: the caller has claimed it, and will not lease it. `false`: the driver refused, which is
     /// kept (R7).
     fn destroy(&self, context: &Context<D>) -> bool {
+        self.destroy_event(context);
         // SAFETY: S6. `examine` proved it idle and unvisited and took it off the shelf, so no lease and no guest uses
         // the handle, now or later: every number on it is complete, and who visits for one turns round at once.
         let answer = unsafe { context.driver.stream_destroy(&self.raw) };
@@ -464,6 +475,14 @@ impl<D: Driver> StreamState<D> {
             return false;
         }
         true
+    }
+
+    /// Destroys the event of its waits. Takes the gate, without another lock.
+    pub fn destroy_event(&self, context: &Context<D>) {
+        let event = self.gate().event.take();
+        if let Some(event) = event {
+            context.event_destroy(event);
+        }
     }
 
     fn figures(&self) -> Figures {

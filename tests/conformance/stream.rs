@@ -389,6 +389,8 @@ fn an_adopted_stream_takes_part_and_is_never_pooled<B: Bench>(bench: &B) {
     let made = rig.runtime.stats().streams.made;
     drop(adopted);
     rig.drain();
+    let given_back = rig.tap.log.returned(Call::EventDestroy);
+    assert_eq!(given_back, 2, "R5: the event of its end and that of its waits are given back");
     let (other, another) = (rig.stream(), rig.stream());
     assert!(rig.runtime.stats().streams.made >= made, "it is not in the pool");
     assert!(![other.id(), another.id()].contains(&ours.id()), "S1: nor is the leased one");

@@ -1,4 +1,4 @@
-//! Ownership: O1 to O5, O9, the follow map and the event pool.
+//! Ownership: O1 to O5, O9, the follow map and the event of a stream's waits.
 //!
 //! All over [`submit`](super::tenure::ownership::submit) itself, with streams made directly: the pool has its own models.
 
@@ -437,15 +437,15 @@ pub const MODELS: &[Model] = &[
     },
     Model {
         name: "o1_events_are_not_shared",
-        claim: "An event from the pool belongs to one thread from its record until the wait has been accepted.",
+        claim: "A stream's event belongs to one thread from its record until the wait has been accepted.",
         lines: &["O1"],
         threads: 2,
-        operations: "1 move each between different streams, one idle event in the pool",
+        operations: "1 move each to the same stream, from different ones; the stream has its event already",
         bound: Some(3),
         search: Search::Sample(2_000),
         leaves_out: "kernels have no contents",
-        reaches: &["the pooled event was used"],
-        body: event_pool,
+        reaches: &["the stream's own event was used"],
+        body: event_of_a_stream,
     },
 ];
 
@@ -1022,10 +1022,10 @@ fn shared_edge_in(world: World, reached: &Reached) {
     reached.mark_if(edges == 1, "one edge served both");
 }
 
-fn event_pool(reached: &Reached) {
-    // setup: one idle event, from an earlier edge
+fn event_of_a_stream(reached: &Reached) {
+    // setup: an earlier edge made the event
     let world = Arc::new(World::new());
-    let (a, b, c, d) = (world.stream(), world.stream(), world.stream(), world.stream());
+    let (a, b, c) = (world.stream(), world.stream(), world.stream());
     let (w, x, y) = (world.buffer(), Arc::new(world.buffer()), Arc::new(world.buffer()));
     world.launch(&a, &[(&w, Write)]);
     world.launch(&b, &[(&w, Write)]);
@@ -1033,12 +1033,14 @@ fn event_pool(reached: &Reached) {
     world.launch(&c, &[(&y, Write)]);
     // threads
     let other = spawn({
-        let (world, d, y) = (world.clone(), d.clone(), y.clone());
-        move || world.launch(&d, &[(&y, Write)])
+        let (world, b, y) = (world.clone(), b.clone(), y.clone());
+        move || world.launch(&b, &[(&y, Write)])
     });
     world.launch(&b, &[(&x, Write)]);
     // join
     other.join().unwrap();
     // claim: the device, which knows what each wait really ordered
-    reached.mark_if(world.device.count(Call::EventCreate) < 3, "the pooled event was used");
+    let calls = (world.device.count(Call::EventCreate), world.device.count(Call::StreamWaitEvent));
+    assert_eq!(calls, (1, 3), "O1: a stream makes one event, and waits by it each time");
+    reached.mark("the stream's own event was used");
 }

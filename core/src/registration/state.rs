@@ -10,7 +10,9 @@
 //!
 //! So at every moment when the table is unlocked: registered at the driver <=> live, or the status says otherwise (P1).
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use crate::mutant;
 
@@ -95,23 +97,25 @@ impl<P> Table<P> {
         Self { ranges: BTreeMap::new(), epochs: 0 }
     }
 
-    /// What `bytes` (at least 1) at `start` meet. Ranges never overlap each other, so of those that begin before the
-    /// end of the range only the last few can reach into it.
+    /// What `bytes` (at least 1) at `start` meet.
     pub fn meet(&self, start: usize, bytes: usize, scope: Option<ScopeId>) -> Meeting {
         let end = start.saturating_add(bytes);
-        let mut meeting = Meeting::Free;
-        for (&base, entry) in self.ranges.range(..end).rev() {
-            let reach = base.saturating_add(entry.bytes);
-            if reach <= start {
-                break;
-            }
-            meeting = entry.meeting(base, base <= start && end <= reach, start <= base && reach <= end, scope);
-            // A live obstacle outweighs one that would go away.
-            if !matches!(meeting, Meeting::Pending(_)) {
-                return meeting;
-            }
+        look(self.ranges.range(..end).rev(), start..end, scope).map_or_else(|meeting| meeting, |(meeting, _)| meeting)
+    }
+
+    /// One more count on the live or pending range that contains `bytes` (at least 1) at `start`.
+    ///
+    /// # Errors
+    /// What they [meet](Self::meet) where there is none to share.
+    pub fn share(&mut self, start: usize, bytes: usize, scope: Option<ScopeId>) -> Result<&P, Meeting> {
+        let end = start.saturating_add(bytes);
+        let (meeting, entry) = look(self.ranges.range_mut(..end).rev(), start..end, scope)?;
+        if !matches!(meeting, Meeting::Inside(_)) {
+            return Err(meeting);
         }
-        meeting
+        entry.count += if mutant!("p5_share_uncounted") { 0 } else { 1 };
+        entry.status = Status::Live;
+        entry.payload.as_ref().ok_or(meeting)
     }
 
     /// The driver is about to register a free range.
@@ -135,14 +139,6 @@ impl<P> Table<P> {
         if !mutant!("p9_failed_register_stays") {
             self.ranges.remove(&start);
         }
-    }
-
-    /// One more count on a live or pending range.
-    pub fn share(&mut self, base: usize) -> Option<&P> {
-        let entry = self.ranges.get_mut(&base)?;
-        entry.count += if mutant!("p5_share_uncounted") { 0 } else { 1 };
-        entry.status = Status::Live;
-        entry.payload.as_ref()
     }
 
     /// One count less; the epoch of the release, when it was the last.
@@ -222,6 +218,31 @@ impl<P> Table<P> {
     }
 }
 
+/// What `wanted` meets among `ranges`, which begin before its end, the last first; and whose range that is. `Err` for
+/// what nobody's range decides. Ranges never overlap each other, so only the last few can reach into it.
+fn look<'a, P, E: Borrow<Entry<P>>>(
+    ranges: impl Iterator<Item = (&'a usize, E)>,
+    wanted: Range<usize>,
+    scope: Option<ScopeId>,
+) -> Result<(Meeting, E), Meeting> {
+    let mut pending = Err(Meeting::Free);
+    for (&base, entry) in ranges {
+        let reach = base.saturating_add(entry.borrow().bytes);
+        if reach <= wanted.start {
+            break;
+        }
+        let contains = base <= wanted.start && wanted.end <= reach;
+        let contained = wanted.start <= base && reach <= wanted.end;
+        let meeting = entry.borrow().meeting(base, contains, contained, scope);
+        // A live obstacle outweighs one that would go away.
+        if !matches!(meeting, Meeting::Pending(_)) {
+            return Ok((meeting, entry));
+        }
+        pending = Err(meeting);
+    }
+    pending
+}
+
 impl<P> Entry<P> {
     fn meeting(&self, base: usize, contains: bool, contained: bool, scope: Option<ScopeId>) -> Meeting {
         match self.status {
@@ -272,7 +293,7 @@ mod tests {
         let mut table = live(100, 50);
         let epoch = table.give_back(100).expect("the last count was given back");
         assert_eq!(table.meet(100, 60, None), Meeting::Pending(100), "a larger wrap must wait (P2)");
-        table.share(100);
+        assert_eq!(table.share(100, 50, None), Ok(&()), "P1: a wrap revives it");
         assert!(!table.begin_release(100, epoch), "P1: a live range is not released");
         let later = table.give_back(100).expect("the last count was given back again");
         assert!(!table.begin_release(100, epoch), "the old decision stays void");

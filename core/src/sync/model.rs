@@ -34,7 +34,7 @@ pub mod clock {
     }
 }
 
-/// As std's, for callers that set it under one lock: looking is a scheduling point, and what is seen may be stale.
+/// As std's: looking is a scheduling point, and what is seen may be stale.
 #[derive(Debug)]
 pub struct OnceLock<T> {
     is_set: super::atomic::AtomicBool,
@@ -54,10 +54,10 @@ impl<T> OnceLock<T> {
         if self.is_set.load(super::atomic::Ordering::Acquire) { self.value.get() } else { None }
     }
 
-    /// The value, set by `init` if it was not. The caller holds the lock under which it is set.
+    /// The value, set by `init` if it was not.
     #[track_caller]
     pub fn get_or_init(&self, init: impl FnOnce() -> T) -> &T {
-        let is_set = self.value.get().is_some();
+        let is_set = self.get().is_some();
         let value = self.value.get_or_init(init);
         if !is_set {
             self.is_set.store(true, super::atomic::Ordering::Release);

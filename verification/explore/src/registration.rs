@@ -128,7 +128,8 @@ impl Registrations {
         let label = |name| Label(name, [start, cells]);
         match self.meet(state, range) {
             Meeting::Inside(base) => steps.add(state, label("share"), FREE, |state| {
-                let pin = *state.table.share(base).ok_or(NOT_SHARED)?;
+                let scope = state.table.entry(base).and_then(|entry| entry.scope);
+                let pin = *state.table.share(base, 1, scope).map_err(|_| NOT_SHARED)?;
                 state.wraps.push(Wrap { base: cell(base), start, cells, scoped, pin });
                 Ok(())
             }),

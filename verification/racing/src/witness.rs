@@ -82,7 +82,7 @@ fn acceptance(_: u32) -> bool {
     let (timeline, plain) = (Timeline::new(), Plain::new());
     let submits = || {
         plain.touch();
-        timeline.submit(&Gate::default());
+        timeline.submit(&Gate::<Null>::default());
     };
     race(submits, || (0..TRIES).find_map(|_| (timeline.horizon().number() == 1).then(|| plain.touch())))
 }
@@ -90,7 +90,7 @@ fn acceptance(_: u32) -> bool {
 /// E2: who hears of a completion second-hand sees the bytes.
 fn completion(_: u32) -> bool {
     let (timeline, plain) = (Timeline::new(), Plain::new());
-    let number = timeline.submit(&Gate::default());
+    let number = timeline.submit(&Gate::<Null>::default());
     let is_told = || {
         plain.touch();
         timeline.raise(timeline.horizon());
