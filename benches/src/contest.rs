@@ -107,6 +107,12 @@ impl Outcome {
         median(self.of(name).iter().zip(self.of(base)).map(|(whole, base)| whole - base).collect())
     }
 
+    /// What one relaxed load of one of many words takes, in nanoseconds: the slope from 16 to 64 of them. From 1 to 16 the
+    /// loop's beginning and end decide, and where the compiler put them.
+    pub fn load(&self) -> f64 {
+        self.net("64 loads", "16 loads") / 48.0
+    }
+
     /// All medians.
     pub fn medians(&self) -> impl Iterator<Item = (&'static str, f64)> {
         self.rounds.iter().map(|(name, times)| (*name, median(times.clone())))

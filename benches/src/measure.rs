@@ -33,7 +33,7 @@ pub fn launch_path() -> Outcome {
     let stream = bed.stream();
     let (rivals, priced_rivals) = (Rivals::new(&bed), Rivals::new(&priced));
     let (mut three, sixteen, one) = (bed.buffers(&stream), bed.buffers(&stream), bed.buffers::<1>(&stream));
-    let words: Vec<_> = (0..16).map(|_| Box::new(AtomicU64::new(1))).collect();
+    let words: Vec<_> = (0..64).map(|_| Box::new(AtomicU64::new(1))).collect();
     let words: Vec<&AtomicU64> = words.iter().map(|word| &**word).collect();
     let (lock, word) = (Lock::default(), Word::default());
     // In memory, as a program's own handles are: passed by value they are written and read back in one go, which
@@ -44,8 +44,8 @@ pub fn launch_path() -> Outcome {
         .entrant("nothing", 2000, |n| repeat(n, || black_box(1)))
         .entrant("lock", 2000, |n| repeat(n, || lock.pass()))
         .entrant("cas", 2000, |n| repeat(n, || word.pass()))
-        .entrant("1 load", 2000, |n| repeat(n, || loads(black_box(&words[..1]))))
-        .entrant("16 loads", 2000, |n| repeat(n, || loads(black_box(&words[..]))))
+        .entrant("16 loads", 2000, |n| repeat(n, || loads(black_box(&words[..16]))))
+        .entrant("64 loads", 1000, |n| repeat(n, || loads(black_box(&words[..]))))
         .entrant("raw none", 2000, |n| repeat(n, || bed.raw_launch(black_box(&[]))))
         .entrant("no arguments", 2000, |n| repeat(n, || expect(stream.launch(&bed.empty, CONFIG, ()))))
         .entrant("raw 1", 2000, |n| repeat(n, || bed.raw_launch(&[pointer(*black_box(&addresses[0]))])))

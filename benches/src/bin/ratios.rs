@@ -19,7 +19,7 @@ fn main() {
     let threads = threads();
     let lock = path.net("lock", "nothing");
     let ours = path.net("three and four", "raw three");
-    let load = path.net("16 loads", "1 load") / 15.0;
+    let load = path.load();
     let extra = path.net("16 buffers", "raw 16") - path.net("1 buffer", "raw 1");
     let answer = json!({
         "bookkeeping_over_lock": round(ours / lock),
