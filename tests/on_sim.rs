@@ -3,6 +3,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+mod parts;
+
 use libtest_mimic::{Arguments, Failed, Trial};
 use tenure::driver::{Call, ErrorKind};
 use tenure_sim::drive::Drive;
@@ -46,6 +48,7 @@ fn main() {
             Ok(())
         }),
     ];
+    trials.extend(parts::trials());
     for profile in Profile::NAMES {
         for drive in DRIVES {
             trials.extend(cases::<SimBench>().into_iter().map(|case| trial(profile, drive, case)));

@@ -7,6 +7,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use tenure::driver::Call;
+use tenure::ownership::SLOTS;
 use tenure::{Buffer, Kernel, LaunchConfig, Queue, Read, Result, Stream, Write};
 use tenure_sim::drive::Drive;
 use tenure_sim::driver::Sim;
@@ -66,12 +67,17 @@ fn main() {
     for profile in Profile::NAMES {
         let bench = SimBench::new(Profile::named(profile).expect("a listed profile"), Drive::Seeded, 0);
         a_covered_launch(&bench);
+        a_shared_read(&bench);
+        a_lease_after_another(&bench);
         a_drop_of_a_busy_wrap(&bench);
         a_wrap_of_nothing(&bench);
         let findings = bench.finish();
         assert!(findings.is_empty(), "{profile}: {findings:?}");
     }
-    println!("zero_cost: a covered launch, a busy drop and an empty wrap, on {} profiles", Profile::NAMES.len());
+    println!(
+        "zero_cost: a covered launch, a shared read, a busy drop and an empty wrap, on {} profiles",
+        Profile::NAMES.len()
+    );
 }
 
 type D = Tap<Sim>;
@@ -80,6 +86,11 @@ type Three<'a> = (&'a Buffer<f32, D>, &'a Buffer<f32, D>, &'a mut Buffer<f32, D>
 
 fn blend(stream: &Stream<D>, kernel: &Blend, (a, b, y): Three<'_>) -> Result<()> {
     stream.launch(kernel, LaunchConfig::linear(4), (a, b, y, 2.0, 3.0, 4, 0))
+}
+
+/// The locks of a gate: where the system has no barrier, the gate favours nobody and is a lock.
+fn gate() -> u64 {
+    u64::from(!tenure::sync::Barrier::new().is_there())
 }
 
 /// Three buffers and four scalars: no allocation, one driver call; a capture elsewhere changes neither.
@@ -96,9 +107,7 @@ fn a_covered_launch(bench: &SimBench) {
     assert_eq!(made, 0, "a covered launch allocates nothing");
     assert_eq!(rig.tap.log.since(mark), [Call::Launch], "a covered launch makes one driver call");
     let taken = locks(|| blend(&stream, &kernel, (&a, &b, &mut y)).expect("a launch"));
-    // Where the system has no barrier, the gate favours nobody and is a lock.
-    let gate = u64::from(!tenure::sync::Barrier::new().is_there());
-    assert_eq!(taken.unwrap_or(gate), gate, "a covered launch takes its stream's gate and no other lock");
+    assert_eq!(taken.unwrap_or(gate()), gate(), "a covered launch takes its stream's gate and no other lock");
     let other = rig.stream();
     let taken = locks(|| blend(&other, &kernel, (&a, &b, &mut y)).expect("a launch"));
     assert!(taken.is_none_or(|taken| taken > 3), "one that is not covered takes those of its buffers too: {taken:?}");
@@ -111,6 +120,63 @@ fn a_covered_launch(bench: &SimBench) {
     drop(guard);
     assert_eq!(stream.read(&y).expect("a read"), [32.0; 4], "and it computes");
     drop((kernel, a, b, y, stream));
+    rig.close();
+}
+
+/// O1, O9: streams that read the same buffer again take no lock and wait for nobody, as many as there are places; and who
+/// is done makes room for the next.
+fn a_shared_read(bench: &SimBench) {
+    let rig = Rig::new(bench);
+    let owner = rig.stream();
+    let x = rig.four(&owner, 1);
+    let mut readers = vec![(rig.four(&owner, 0), owner)];
+    let reader = || {
+        let stream = rig.stream();
+        (rig.four(&stream, 0), stream)
+    };
+    let again = |(y, stream): &mut (Buffer<u32, D>, Stream<D>), who: &str| {
+        let mark = rig.tap.log.mark();
+        let taken = locks(|| rig.sum(stream, &x, y).expect("a launch"));
+        assert_eq!(rig.tap.log.since(mark), [Call::Launch], "O1: two reads need no edge: {who}");
+        assert_eq!(taken.unwrap_or(gate()), gate(), "a read of what is shared takes no other lock: {who}");
+    };
+    while readers.len() < SLOTS {
+        let mut new = reader();
+        rig.sum(&new.1, &x, &mut new.0).expect("a launch");
+        readers.push(new);
+        readers.iter_mut().for_each(|reader| again(reader, "in a place of its own"));
+        // Who is done keeps the place as long as nobody needs it.
+        readers.iter().for_each(|(_, stream)| stream.synchronize().expect("a wait"));
+    }
+    let mut late = reader();
+    rig.sum(&late.1, &x, &mut late.0).expect("a launch");
+    again(&mut late, "in the place of one that is done");
+    drop((late, readers, x));
+    rig.drain();
+    rig.close();
+}
+
+/// The gate of a stream that another thread leased before favours who leases it now.
+fn a_lease_after_another(bench: &SimBench) {
+    let rig = Rig::new(bench);
+    let bump = |stream: &Stream<D>, x: &mut Buffer<u32, D>| rig.bump(stream, x, 1).expect("a launch");
+    let before = std::thread::scope(|scope| {
+        let lease = || {
+            let stream = rig.stream();
+            bump(&stream, &mut rig.four(&stream, 1));
+            stream.synchronize().expect("a wait");
+            stream.id()
+        };
+        scope.spawn(lease).join().expect("it does not panic")
+    });
+    rig.drain();
+    let stream = rig.stream();
+    assert_eq!(stream.id(), before, "S2: it is idle, so it is leased again");
+    let mut x = rig.four(&stream, 1);
+    bump(&stream, &mut x);
+    let taken = locks(|| bump(&stream, &mut x));
+    assert_eq!(taken.unwrap_or(gate()), gate(), "its gate is nobody else's any more");
+    drop((x, stream));
     rig.close();
 }
 

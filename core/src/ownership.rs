@@ -853,3 +853,46 @@ impl Views {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Which of a read and a write the views admit.
+    fn admitted(views: &Views) -> [bool; 2] {
+        [Access::Read, Access::Write].map(|access| {
+            let admitted = views.begin(access).is_ok();
+            if admitted {
+                views.end(access);
+            }
+            admitted
+        })
+    }
+
+    #[test]
+    fn views_are_many_readers_or_one_writer() {
+        let views = Views::new();
+        assert_eq!((admitted(&views), views.forbid(Access::Read)), ([true, true], false));
+        views.begin(Access::Read).expect("nobody looks");
+        assert_eq!(admitted(&views), [true, false], "a reader beside readers");
+        assert_eq!([Access::Read, Access::Write].map(|access| views.forbid(access)), [false, true]);
+        views.end(Access::Read);
+        views.begin(Access::Write).expect("nobody looks");
+        assert_eq!(admitted(&views), [false, false], "nobody beside a writer");
+        assert_eq!([Access::Read, Access::Write].map(|access| views.forbid(access)), [true, true]);
+        views.end(Access::Write);
+        assert_eq!(admitted(&views), [true, true]);
+    }
+
+    #[test]
+    fn readers_never_count_up_to_a_writer() {
+        let (most, one_less) = (Views::WRITER - 1, Views::WRITER - 2);
+        let views = Views(AtomicU32::new(one_less));
+        // Relaxed: one thread.
+        let count = || views.0.load(Ordering::Relaxed);
+        views.begin(Access::Read).expect("one more than that");
+        assert_eq!(count(), most);
+        assert!(views.begin(Access::Read).is_err(), "the next would look like a writer");
+        assert_eq!(count(), most);
+    }
+}

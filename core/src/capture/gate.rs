@@ -108,3 +108,82 @@ impl Drop for Entry<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hold::within;
+
+    #[test]
+    fn the_last_end_opens() {
+        let gate = CaptureGate::new();
+        gate.begin();
+        gate.begin();
+        assert_eq!((gate.captures(), gate.enter_now().is_some()), (2, false), "C6: deferred while somebody captures");
+        assert!(!gate.end(), "one is left");
+        assert_eq!((gate.captures(), gate.enter_now().is_some()), (1, false));
+        assert!(gate.end(), "that was the last");
+        assert_eq!((gate.captures(), gate.enter_now().is_some()), (0, true));
+    }
+
+    #[test]
+    fn calls_are_counted_in_and_out() {
+        let gate = CaptureGate::new();
+        let calls = || gate.state.lock().calls;
+        let entries = (gate.enter_now(), gate.enter_waiting().ok());
+        assert_eq!(calls(), 2);
+        drop(entries.0);
+        assert_eq!(calls(), 1);
+        drop(entries.1);
+        assert_eq!(calls(), 0);
+        gate.begin();
+        assert_eq!(gate.captures(), 1, "no call was in flight, so it begins at once");
+    }
+
+    #[test]
+    fn who_captures_is_refused_and_does_not_wait_for_himself() {
+        let gate = CaptureGate::new();
+        assert!(within(Place::Capture, || gate.enter_waiting().is_ok()), "C9: of another runtime");
+        gate.begin();
+        assert!(within(Place::Capture, || gate.enter_waiting().is_err()), "C9");
+    }
+
+    /// Whether `waits` goes on waiting until `ends` was done.
+    fn waits_for(gate: &CaptureGate, waits: impl FnOnce() + Send, ends: impl FnOnce()) {
+        let ended = Mutex::new(false);
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                waits();
+                *ended.lock()
+            });
+            // It is counted, or blocked, before this ends; were it neither, it would be through early.
+            while gate.captures() == 0 {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            *ended.lock() = true;
+            ends();
+            assert!(waiter.join().expect("it does not panic"), "C6: it waited");
+        });
+    }
+
+    #[test]
+    fn a_capture_waits_for_the_last_call_in_flight() {
+        let gate = CaptureGate::new();
+        let entry = gate.enter_now().expect("nobody captures");
+        waits_for(&gate, || gate.begin(), || drop(entry));
+    }
+
+    #[test]
+    fn a_call_waits_for_the_last_capture() {
+        let gate = CaptureGate::new();
+        gate.begin();
+        waits_for(
+            &gate,
+            || drop(gate.enter_waiting()),
+            || {
+                gate.end();
+            },
+        );
+    }
+}

@@ -60,6 +60,14 @@ mod tests {
     }
 
     #[test]
+    fn what_a_capture_must_not_know_is_forgotten() {
+        let (mut follows, stream) = (Follows::default(), StreamId::fresh());
+        follows.insert(stream, 5, 9);
+        follows.clear();
+        assert_eq!(follows.find(stream, 1), None, "its graph has no such wait");
+    }
+
+    #[test]
     fn the_oldest_entry_makes_room() {
         let mut follows = Follows::default();
         let streams: Vec<_> = (0..=ENTRIES).map(|_| StreamId::fresh()).collect();

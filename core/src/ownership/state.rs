@@ -103,6 +103,23 @@ mod tests {
     }
 
     #[test]
+    fn no_use_at_all_is_not_kept() {
+        let mut closed = Closed::new();
+        closed.set_writer(At(1, 0, false));
+        closed.add_reader(At(2, 0, false));
+        assert_eq!(closed.conflicting(Access::Write).count(), 0, "a number of zero stands for no use");
+    }
+
+    #[test]
+    fn what_a_cover_stands_for_is_emptied() {
+        let mut closed = Closed::new();
+        closed.set_writer(At(1, 4, false));
+        closed.add_reader(At(2, 7, false));
+        closed.clear();
+        assert_eq!(closed.conflicting(Access::Write).count(), 0, "the cover stands for all of it");
+    }
+
+    #[test]
     fn finished_reads_make_room() {
         let mut closed = Closed::new();
         closed.add_reader(At(2, 7, true));

@@ -84,9 +84,11 @@ mod tests {
             waiting.file(7, number, name);
         }
         assert_eq!(waiting.due(7, 0).count(), 0, "nothing is due before its number");
+        assert_eq!((waiting.len(), waiting.is_empty()), (4, false), "all are counted");
         assert_eq!(waiting.due(7, 2).collect::<Vec<_>>(), ["a", "b"], "the numbers passed, in order");
         assert_eq!(waiting.due(7, 2).count(), 0, "nothing comes out twice");
         assert_eq!(waiting.streams().collect::<Vec<_>>(), [(7, 3)], "the rest is still filed");
+        assert_eq!(waiting.len(), 2, "and counted");
         assert_eq!(waiting.due(7, 9).collect::<Vec<_>>(), ["c", "d"], "equal numbers keep their order");
         assert!(waiting.is_empty(), "and then nothing waits");
     }

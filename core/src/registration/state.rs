@@ -317,6 +317,36 @@ mod tests {
     }
 
     #[test]
+    fn a_release_put_off_still_holds() {
+        let mut table = live(100, 50);
+        let epoch = table.give_back(100).expect("the last count was given back");
+        assert!(table.begin_release(100, epoch));
+        assert!(!table.begin_release(100, epoch), "it is being released");
+        table.put_off(100);
+        assert_eq!(table.meet(100, 60, None), Meeting::Pending(100), "it is pending again");
+        assert_eq!(table.entry_mut(100).map(|entry| entry.epoch), Some(epoch));
+        assert!(table.begin_release(100, epoch), "the same decision holds");
+        table.quarantine(100);
+        assert_eq!(table.meet(120, 1, None), Meeting::Quarantined, "P9: nobody uses it again");
+        assert_eq!((table.len(), table.is_empty()), (1, false));
+        table.released(100);
+        assert_eq!((table.len(), table.is_empty()), (0, true));
+    }
+
+    #[test]
+    fn a_scope_shares_with_itself_and_with_what_outlives_it() {
+        let scopes = [1, 2].map(ScopeId::new);
+        let mut table = live(100, 50);
+        table.begin(200, 50, scopes[0]);
+        table.registered(200, ());
+        assert_eq!(table.meet(100, 50, scopes[0]), Meeting::Inside(100), "what outlives it");
+        assert_eq!(table.meet(210, 10, scopes[0]), Meeting::Inside(200), "its own");
+        assert_eq!(table.meet(210, 10, scopes[1]), Meeting::Scoped, "another scope's");
+        assert_eq!(table.meet(210, 10, None), Meeting::Scoped, "a scope's, for nobody else");
+        assert_eq!(table.meet(190, 20, scopes[1]), Meeting::Overlap, "a part of it is in nobody's way but as ever");
+    }
+
+    #[test]
     fn live_obstacles_outweigh_pending_ones() {
         let mut table = live(100, 50);
         table.begin(200, 50, None);

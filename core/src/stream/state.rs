@@ -141,3 +141,44 @@ impl<S> Shelf<S> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Leased now, the most at once, ever, given up, in existence.
+    fn counted(shelf: &Shelf<u8>) -> (usize, usize, u64, usize, usize) {
+        let Figures { leased, leased_max, leases, quarantined, alive, .. } = shelf.figures;
+        (leased, leased_max, leases, quarantined, alive)
+    }
+
+    #[test]
+    fn every_stream_is_leased_returned_or_given_up() {
+        let mut shelf = Shelf::new(2);
+        for stream in [1, 2] {
+            shelf.reserve().expect("there is room");
+            shelf.made(stream);
+        }
+        assert_eq!(shelf.reserve(), Err(2), "the cap");
+        assert_eq!(counted(&shelf), (2, 2, 2, 0, 2));
+        shelf.quarantine_leased(2);
+        assert_eq!(counted(&shelf), (1, 2, 2, 1, 2), "S7: its lease has ended, and it still exists");
+        shelf.give_back(Priority::High, 1);
+        assert_eq!((shelf.returned(Priority::High), shelf.returned(Priority::Low)), (1, 0));
+        assert_eq!(shelf.take(Priority::High), Some(1));
+        shelf.lease();
+        assert_eq!(counted(&shelf), (1, 2, 3, 1, 2));
+    }
+
+    #[test]
+    fn streams_that_are_being_made_take_room() {
+        let mut shelf = Shelf::<u8>::new(2);
+        shelf.reserve().expect("there is room");
+        shelf.reserve().expect("there is room");
+        assert_eq!(shelf.reserve(), Err(2), "two are being made");
+        shelf.unreserve();
+        shelf.made(1);
+        shelf.reserve().expect("one was not made");
+        assert_eq!(shelf.reserve(), Err(2), "one exists, one is being made");
+    }
+}

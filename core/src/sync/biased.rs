@@ -293,3 +293,83 @@ impl<T> std::ops::DerefMut for BiasedGuard<'_, T> {
         &mut self.value
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether a turn of another thread's is by its favour.
+    fn elsewhere(mutex: &Biased<u32>) -> bool {
+        std::thread::scope(|scope| scope.spawn(|| turn(mutex)).join().expect("it does not panic"))
+    }
+
+    /// Whether a turn of this thread's is by its favour.
+    fn turn(mutex: &Biased<u32>) -> bool {
+        let mut guard = mutex.lock();
+        *guard += 1;
+        BiasedGuard::is_favoured(&guard)
+    }
+
+    /// Whether anybody is ever favoured here: not where the system has no barrier.
+    fn favours() -> bool {
+        Barrier::new().is_there()
+    }
+
+    #[test]
+    fn the_first_is_favoured_and_after_a_revocation_who_comes_again_and_again() {
+        let mutex = Biased::new(0);
+        assert_eq!([turn(&mutex), turn(&mutex)], [favours(); 2], "the first who takes it");
+        assert!(!elsewhere(&mutex), "a favour that was revoked is given to nobody at once");
+        for _ in 1..PATIENCE {
+            assert!(!turn(&mutex), "not before its patience is at its end");
+        }
+        assert_eq!([turn(&mutex), turn(&mutex)], [favours(); 2], "who took it so often in a row");
+    }
+
+    #[test]
+    fn who_takes_turns_is_not_favoured() {
+        let mutex = Biased::new(0);
+        turn(&mutex);
+        for _ in 0..PATIENCE {
+            assert!(!elsewhere(&mutex) && !turn(&mutex), "each begins anew");
+        }
+    }
+
+    #[test]
+    fn who_resigns_leaves_it_as_new() {
+        let mutex = Biased::new(0);
+        turn(&mutex);
+        mutex.resign();
+        assert_eq!(elsewhere(&mutex), favours(), "the next to come is favoured at once");
+        mutex.resign();
+        assert!(!turn(&mutex), "whoever has no favour gives none up");
+    }
+
+    #[test]
+    fn who_is_inside_does_not_resign() {
+        let mutex = Biased::new(0);
+        let guard = mutex.lock();
+        mutex.resign();
+        drop(guard);
+        assert_eq!(turn(&mutex), favours(), "the favour is still there");
+    }
+
+    #[test]
+    fn who_asks_from_inside_keeps_the_favour() {
+        let mutex = Biased::new(0);
+        let guard = mutex.lock();
+        assert!(mutex.lock_or(|| true).is_none(), "it is held, and not waited for");
+        drop(guard);
+        assert_eq!(turn(&mutex), favours(), "the favour was not revoked");
+        assert!(mutex.lock_or(|| true).is_some(), "it is free");
+    }
+
+    #[test]
+    fn an_inner_one_is_not_favoured() {
+        let (outer, inner) = (Biased::new(0), Biased::new(0));
+        let guard = outer.lock();
+        assert!(!turn(&inner) || !favours(), "a thread has one post");
+        drop(guard);
+        assert_eq!(turn(&inner), favours());
+    }
+}
