@@ -1,59 +1,129 @@
 #!/usr/bin/env bash
-# cargo-mutants over the files of the core that carry the protocol, with the tests and then the models as what must notice:
+# cargo-mutants over the files of the core that carry the protocol, with the tests and then the models as what must notice.
+# cargo-mutants lists the mutants; `schemata/` weaves all of them into one copy of the core, which is built once, and tries
+# each on, until something fails:
 #
-#   1. the suite over one profile of the simulator        every mutant
-#   2. the core's own tests and the suite over all        what survived 1
-#   3. storms of the stress program                       what survived 2
-#   4. the models and the searches                        what survived 3
+#   1. suite     the conformance suite over one profile of the simulator
+#   2. own       the core's own tests
+#   3. costs     the counts of locks, calls and allocations
+#   4. profiles  the suite over all profiles, and its own checks
+#   5. corpus    the scenarios, on the core as it is
+#   6. storms    the stress program, 60 seeds on each profile
+#   7. models    the searches of the pure machines, and the models: under shuttle, and those that are short under loom
+#   8. longer    the models with at most $MUTANTS_MOST executions under loom, and all on real threads
 #
-# `mutants.sh [FILE...]`, such as `point stream/state`; all that are listed below by default. Hours on two processors: it
-# is no part of the gate. What it comes to is printed; `mutants.tsv` keeps what came of the last runs, and the page quotes
-# it. Needs `cargo install cargo-mutants --locked`. What is left out of the list says `.cargo/mutants.toml`, and here:
-# deleting the `!` of `!mutant!(…)` is that planted defect itself, which the gate tries.
-set -uo pipefail
+# What cannot be woven is left to cargo-mutants itself, which builds each: stages 1, 2 and 4.
+#
+# `mutants.sh [FILE...]`, such as `point stream/state`; all that are listed below by default. Hours on two processors: it is
+# no part of the gate. Stopped, it goes on where it was, as long as it is for the same commit and files: `rm -r` what it says
+# to begin again. Prints a row a file and a line a survivor; `mutants.tsv` keeps the rows, and says of each survivor why.
+# Needs `cargo install cargo-mutants --locked`. What is left out of the list says `.cargo/mutants.toml`, and here: deleting
+# the `!` of `!mutant!(…)` is that planted defect itself, which the gate tries.
+set -euo pipefail
 cd "$(dirname "$0")/.."
 files=(point registration registration/state reclaim reclaim/state reclaim/worker ownership ownership/state
     ownership/follow stream stream/state context capture capture/gate event sync/biased)
 [ $# = 0 ] || files=("$@")
+most=${MUTANTS_MOST:-7000} jobs=${MUTANTS_JOBS:-2}
 command -v cargo-mutants >/dev/null || { echo "SKIPPED: \`cargo install cargo-mutants --locked\` brings it"; exit 77; }
 [ -z "$(git status --porcelain core)" ] || { echo "core has changes that are not committed: they would be mixed up"; exit 1; }
 
-out=${CARGO_TARGET_DIR:-$PWD/target}/mutants
-rm -rf "$out"
-mkdir -p "$out"
-git worktree add --quiet --detach "$out/tree" && trap 'git worktree remove --force "$out/tree"' EXIT
-cd "$out/tree"
-export CARGO_TARGET_DIR="$out/target" CARGO_INCREMENTAL=1 CARGO_PROFILE_DEV_DEBUG=0 RUST_BACKTRACE=0
+root=$PWD out=${CARGO_TARGET_DIR:-$PWD/target}/mutants
+this="$(git rev-parse HEAD) ${files[*]}"
+if [ "$(cat "$out/this" 2>/dev/null)" != "$this" ]; then
+    for tree in woven plain; do git worktree remove --force "$out/$tree" 2>/dev/null || true; done
+    git worktree prune
+    rm -rf "$out"/{woven,plain,bin,mutants.out,*.tsv,*.json,this}
+    mkdir -p "$out/bin"
+    git worktree add --quiet --detach "$out/woven"
+    git worktree add --quiet --detach "$out/plain"
+fi
+cargo build --quiet --release -p tenure-schemata
+tool=${CARGO_TARGET_DIR:-$root/target}/release/tenure-schemata
+export CARGO_TARGET_DIR="$out/target" CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_MODEL_DEBUG=0 RUST_BACKTRACE=0
 
-given=()
-for file in "${files[@]}"; do given+=(-f "core/src/$file.rs"); done
-while IFS=: read -r file line column rest; do
-    case "$rest" in *"delete !"*) ;; *) continue ;; esac
-    text=$(sed -n "${line}p" "$file")
-    [ "${text:column-1:9}" = '!mutant!(' ] && given+=(--exclude-re "^$file:$line:$column: delete !")
-done < <(cargo mutants -p tenure --list "${given[@]}")
-
-# A mutant that hangs, hangs for ever; where nothing is wrong a run of the suite takes ten seconds.
-try=(cargo mutants -p tenure --in-place --timeout 120 --build-timeout 600 --no-times --colors never -o "$out")
-"${try[@]}" "${given[@]}" --test-package tenure-tests -- --test on_sim -- cuda-13
-"${try[@]}" "${given[@]}" --iterate --baseline skip --test-package tenure --test-package tenure-tests -- --lib --test on_sim
-
-# What the tests do not see, one at a time.
-see() { # stage, command...
-    local stage=$1
-    shift
-    timeout 900 "$@" >"$out/said" 2>&1 && return 1
-    printf '%s\t%s\t%s\n' "$stage" "$mutant" "$(grep -m1 -E 'FAULT|failed|error' "$out/said" | cut -c1-160)"
+list() {
+    local given=() file line column rest text
+    for file in "${files[@]}"; do given+=(-f "core/src/$file.rs"); done
+    while IFS=: read -r file line column rest; do
+        case "$rest" in *"delete !"*) ;; *) continue ;; esac
+        text=$(sed -n "${line}p" "$file")
+        [ "${text:column-1:9}" != '!mutant!(' ] || given+=(--exclude-re "^$file:$line:$column: delete !")
+    done < <(cargo mutants -p tenure --list "${given[@]}")
+    cargo mutants -p tenure --list --json "${given[@]}"
 }
-while read -r mutant; do
-    diff=$(grep -l -F "+++ ${mutant#*: }" "$out"/mutants.out/diff/* | grep -F "$(cut -d: -f1,2 <<<"$mutant" | sed 's|/|__|g; s|:|_line_|')_" | head -n1)
-    git checkout --quiet core
-    patch --quiet -p0 <"$diff" || { printf 'error\t%s\n' "$mutant"; continue; }
-    see storms cargo run --quiet --release -p tenure-tests --bin stress -- --seeds 60 ||
-        see models cargo run --quiet --profile model -p tenure-verification -- models ||
-        printf 'SURVIVED\t%s\n' "$mutant"
-done <"$out/mutants.out/missed.txt"
-for verdict in caught timeout unviable missed; do
-    printf '%s by the tests:\n' "$verdict"
-    cut -d: -f1 "$out/mutants.out/$verdict.txt" | sort | uniq -c
-done
+
+# Everything that runs, over the woven core, in `bin/`.
+build() {
+    local built target
+    for built in "tenure --lib" "tenure-tests --test on_sim --test zero_cost" "tenure-sim --test scenario_corpus"; do
+        # shellcheck disable=SC2086 # words
+        cargo test --quiet --no-run --profile model --message-format json -p $built
+    done >"$out/built.json"
+    cargo build --quiet --profile model -p tenure-tests --bin stress
+    cargo build --quiet --profile model -p tenure-verification
+    for target in tenure on_sim zero_cost scenario_corpus; do
+        cp "$(jq -r "select(.profile.test and .executable and .target.name == \"$target\").executable" "$out/built.json")" \
+            "$out/bin/$target"
+    done
+    cp "$out"/target/model/{stress,tenure-verification} "$out/bin/"
+}
+
+try() { # stage, seconds, at a time, the words of a failure, command...
+    local stage=$1 limit=$2 jobs=$3 fails=$4
+    shift 4
+    "$tool" sweep --woven "$out/woven.tsv" --results "$out/results.tsv" --stage "$stage" --limit "$limit" --jobs "$jobs" \
+        --fails "$fails" -- "$@"
+}
+
+# What was not woven: by cargo-mutants, which says of most that they do not compile. Its numbers and verdicts, as `try` has them.
+rest() {
+    local number fate name named=() verdict
+    while IFS=$'\t' read -r number fate name; do
+        [ "$fate" = woven ] || named+=(--re "^$(sed 's/[][\\.*^$+?(){}|]/\\&/g' <<<"$name")\$")
+    done <"$out/woven.tsv"
+    [ ${#named[@]} != 0 ] || return 0
+    (cd "$out/plain" && cargo mutants -p tenure --in-place --timeout 120 --build-timeout 600 --no-times --colors never -o "$out" \
+        "${named[@]}" --test-package tenure --test-package tenure-tests -- --lib --test on_sim) || true
+    for verdict in caught:failed timeout:hung unviable:unviable missed:passed; do
+        while read -r name; do
+            number=$(awk -F'\t' -v name="$name" '$3 == name { print $1 }' "$out/woven.tsv")
+            printf '%s\talone\t%s\t-\t\n' "$number" "${verdict#*:}" >>"$out/results.tsv"
+        done <"$out/mutants.out/${verdict%:*}.txt"
+    done
+}
+
+if [ ! -e "$out/this" ]; then
+    list >"$out/list.json"
+    "$tool" weave "$out/list.json" "$out/woven" tenure tenure-loom tenure-shuttle >"$out/woven.tsv"
+    (cd "$out/woven" && build)
+    echo "$this" >"$out/this"
+fi
+cd "$out/woven"
+# Where nothing is wrong, a run takes a second, on all profiles and the corpus some.
+try suite 20 "$jobs" FAILED "$out/bin/on_sim" cuda-13
+try own 30 "$jobs" FAILED "$out/bin/tenure"
+try costs 20 "$jobs" panicked "$out/bin/zero_cost"
+try profiles 60 "$jobs" FAILED "$out/bin/on_sim"
+try corpus 120 "$jobs" FAILED "$out/bin/scenario_corpus"
+try storms 200 "$jobs" ": seed " "$out/bin/stress" --seeds 60
+grep -q $'\talone\t' "$out/results.tsv" || rest
+# These take all processors by themselves.
+seek() { try "$1" 900 1 FAULT "$out/bin/tenure-verification" seek "${@:2}"; }
+seek models --executions 300 --samples 100 --seconds 60 --searches
+seek longer --executions "$most" --samples 1 --seconds 60 --threads
+
+# A row a file, then a line a survivor.
+awk -F'\t' '
+    NR == FNR { if ($3 != "passed") { stage[$1] = $2; verdict[$1] = $3 } else seen[$1] = 1; next }
+    { split($3, place, ":"); file = substr(place[1], 10); tried[file]++ }
+    verdict[$1] == "unviable" { unviable[file]++; next }
+    verdict[$1] == "hung" { hung[file]++; next }
+    verdict[$1] == "failed" { by[file, stage[$1] ~ /models|longer/ ? "models" : stage[$1] == "storms" ? "storms" : "tests"]++; next }
+    { survived[file]++; left = left file "\t" $3 "\n" }
+    END {
+        for (file in tried) printf "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\n", file, tried[file], by[file, "tests"],
+            by[file, "storms"], by[file, "models"], hung[file], unviable[file], survived[file] | "sort"
+        close("sort")
+        printf "%s", left
+    }' "$out/results.tsv" "$out/woven.tsv"

@@ -17,6 +17,7 @@ mod overlap;
 mod page;
 mod run;
 mod schedule;
+mod seek;
 mod slow;
 mod soak;
 
@@ -52,8 +53,8 @@ enum Command {
     List,
     /// Runs everything that must hold before a change goes in.
     Gate,
-    /// Runs the models and the searches alone, without planted defects: what sees a mistake in the core.
-    Models,
+    /// Runs the models alone, the cheapest first, until one fails: whether any sees a mistake in the core.
+    Seek(seek::Reach),
     /// Runs the gate, and writes the page and the pinned executions from it.
     Page,
     /// Runs every bounded model under loom one preemption deeper than the gate, and keeps the figures for the page.
@@ -87,7 +88,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Command::Gate => code(gate::gate(false)),
-        Command::Models => code(gate::models_alone()),
+        Command::Seek(reach) => code(seek::seek(reach)),
         Command::Page => code(gate::gate(true)),
         Command::Slow { limit } => code(slow::slow(Duration::from_secs(limit))),
         Command::Matrix { loom } => code(slow::matrix(loom)),
