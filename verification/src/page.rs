@@ -141,12 +141,13 @@ const SWEEP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/mutants.tsv");
 const SWEEP_HEAD: &str = "
 ## cargo-mutants
 
-Changes that a machine thinks of, over the files that carry the protocol (`mutants.sh`, `mutants.tsv`): each is first tried on the
-suite over the simulator (its first profile), what those do not see on storms, and what those do not see on the models; a dash: not run. Left out: what does not compile by
-construction, texts for people, and guards of planted defects, which the gate plants.
+Changes that a machine thinks of, over the files that carry the protocol. cargo-mutants lists them, `schemata/` weaves them all into one
+build of the core, and `mutants.sh` tries each: on the tests, what those do not see on storms, and what those do not see on the models
+and searches, up to the size that the script says. Left out: what does not compile by construction, texts for people, and guards of planted
+defects, which the gate plants. The rows are what the script printed last (`mutants.tsv`); below them, why nothing notices the rest.
 
-| file | tried | seen by tests | by storms | by models | did not compile | survived |
-|---|---|---|---|---|---|---|
+| file | tried | seen by tests | by storms | by models | hung | did not compile | survived |
+|---|---|---|---|---|---|---|---|
 ";
 
 const DEFECTS_HEAD: &str = "
@@ -253,11 +254,13 @@ fn sweep() -> String {
     let mut text = SWEEP_HEAD.to_owned();
     let table = std::fs::read_to_string(SWEEP).unwrap_or_default();
     for line in table.lines() {
-        if let [file, tried, tests, storms, models, unviable, survived] = line.split('\t').collect::<Vec<_>>()[..] {
-            let _ = writeln!(text, "| `{file}` | {tried} | {tests} | {storms} | {models} | {unviable} | {survived} |");
+        if let [file, tried, tests, storms, models, hung, unviable, survived] = line.split('\t').collect::<Vec<_>>()[..]
+        {
+            let seen = format!("{tests} | {storms} | {models} | {hung}");
+            let _ = writeln!(text, "| `{file}` | {tried} | {seen} | {unviable} | {survived} |");
         }
     }
-    text += "\n| file | survivor | why nothing fails, or what was added |\n|---|---|---|\n";
+    text += "\n| file | survivors | why nothing fails |\n|---|---|---|\n";
     for line in table.lines() {
         if let [file, mutant, why] = line.split('\t').collect::<Vec<_>>()[..] {
             let _ = writeln!(text, "| `{file}` | {} | {why} |", mutant.replace('|', "\\|"));
