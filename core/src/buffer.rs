@@ -12,7 +12,7 @@ use crate::driver::{Argument, DeviceAddress, Driver};
 use crate::error::{Misuse, Result};
 use crate::id::ResourceId;
 use crate::mutant;
-use crate::ownership::{Access, Cover, Record};
+use crate::ownership::{Access, Record};
 use crate::pinned::PinLease;
 use crate::reclaim::{Resource, Retired};
 use crate::runtime::{Anchor, Element};
@@ -46,14 +46,14 @@ impl<D: Driver> Drop for Allocation<D> {
 #[derive(Debug)]
 pub struct Backing<D: Driver> {
     pub(crate) storage: Storage<D>,
-    place: Place,
+    place: Place<D>,
 }
 
 /// What a [`Backing`] keeps alive.
 #[derive(Debug)]
 pub enum Storage<D: Driver> {
     /// Zero bytes: no driver ever sees it (O8), and nobody ever covers it.
-    Nothing(Arc<Cover>),
+    Nothing(Arc<Record<D>>),
     /// Device memory.
     Memory(Arc<Allocation<D>>),
     /// Registered host memory.
@@ -62,17 +62,17 @@ pub enum Storage<D: Driver> {
 
 /// What a launch wants of it, at hand without following it.
 #[derive(Debug)]
-struct Place {
+struct Place<D: Driver> {
     // Never changed. Atomic only so that a launch reads it again after its driver call: kept across the call it is one
     // store more a buffer, and stores are what a launch is bound by.
-    cover: AtomicPtr<Cover>,
+    record: AtomicPtr<Record<D>>,
     base: DeviceAddress,
 }
 
 impl<D: Driver> Clone for Backing<D> {
     fn clone(&self) -> Self {
         Self::new(match &self.storage {
-            Storage::Nothing(cover) => Storage::Nothing(cover.clone()),
+            Storage::Nothing(record) => Storage::Nothing(record.clone()),
             Storage::Memory(allocation) => Storage::Memory(allocation.clone()),
             Storage::Pin(lease) => Storage::Pin(lease.clone()),
         })
@@ -82,32 +82,28 @@ impl<D: Driver> Clone for Backing<D> {
 impl<D: Driver> Backing<D> {
     #[inline]
     pub(crate) fn new(storage: Storage<D>) -> Self {
-        let (cover, base) = match &storage {
-            Storage::Nothing(cover) => (&**cover, DeviceAddress(0)),
-            Storage::Memory(allocation) => (allocation.record.cover(), allocation.address),
-            Storage::Pin(lease) => (lease.pin.record.cover(), lease.device),
+        let (record, base) = match &storage {
+            Storage::Nothing(record) => (&**record, DeviceAddress(0)),
+            Storage::Memory(allocation) => (&allocation.record, allocation.address),
+            Storage::Pin(lease) => (&lease.pin.record, lease.device),
         };
-        let place = Place { cover: AtomicPtr::new(std::ptr::from_ref(cover).cast_mut()), base };
+        let place = Place { record: AtomicPtr::new(std::ptr::from_ref(record).cast_mut()), base };
         Self { storage, place }
     }
 
-    /// Which stream uses it without more.
+    /// Who used it.
     #[inline]
-    pub(crate) fn cover(&self) -> &Cover {
+    pub fn record(&self) -> &Record<D> {
         // Relaxed: nobody writes it.
-        let cover = self.place.cover.load(Ordering::Relaxed);
-        // SAFETY: O6. It lies behind the `Arc` that is stored here, so it stays, where it is, as long as
-        // this; and whoever wants it exclusively must be the last to hold that.
-        unsafe { &*cover }
+        let record = self.place.record.load(Ordering::Relaxed);
+        // SAFETY: O6. It lies behind the `Arc` that is stored here, so it stays, where it is, as long as this; and
+        // whoever wants it exclusively must be the last to hold that.
+        unsafe { &*record }
     }
 
-    /// Who used it; nobody keeps a record of nothing.
-    pub fn record(&self) -> Option<&Record<D>> {
-        match &self.storage {
-            Storage::Nothing(_) => None,
-            Storage::Memory(allocation) => Some(&allocation.record),
-            Storage::Pin(lease) => Some(&lease.pin.record),
-        }
+    /// Whether it has no bytes: then nobody is ever ordered by its record.
+    pub fn is_nothing(&self) -> bool {
+        matches!(self.storage, Storage::Nothing(_))
     }
 
     /// Its identity.
@@ -214,7 +210,7 @@ impl<T: Element, D: Driver> Buffer<T, D> {
 
     /// Whether work that uses the buffer may still run. May say so for too long, never for too short (O2).
     pub fn is_busy(&self) -> bool {
-        self.backing.record().is_some_and(|record| record.is_busy(Access::Write))
+        self.backing.record().is_busy(Access::Write)
     }
 
     /// Waits until all work submitted so far that uses the buffer has completed.

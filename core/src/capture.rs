@@ -39,7 +39,7 @@ use crate::hold::{Place, within};
 use crate::id::ResourceId;
 use crate::mutant;
 use crate::ownership::{Access, Record, Use, join, submit};
-use crate::queue::{List, Memory, Stream, Submit, UseSet};
+use crate::queue::{Memory, Stream, Submit, UseSet};
 use crate::reclaim::{Resource, Retired};
 use crate::runtime::{Anchor, Runtime};
 use crate::stream::{Kind, StreamState};
@@ -381,13 +381,13 @@ impl<D: Driver> Submit<D> for Capture<'_, D> {
     where
         D: 'a,
     {
-        let mut list = List::new();
-        uses.list(&mut list);
+        let mut list: SmallVec<[Memory<'_, D>; 16]> = SmallVec::new();
+        uses.visit(&mut |memory| list.push(memory));
         let records = self.session.list(&list)?;
         let used = records.iter().map(|(record, access)| Use::new(record, *access));
         let mut used: SmallVec<[Use<'_, D>; 16]> = used.collect();
         if mutant!("c8_uses_stamped") {
-            used = list.iter().filter_map(|memory| Some(Use::new(memory.backing.record()?, memory.access))).collect();
+            used = list.iter().map(|memory| Use::new(memory.backing.record(), memory.access)).collect();
         }
         let outcome = submit(&self.session.anchor.context, &self.state, &used, call, enqueue);
         if let Err(error) = &outcome {
@@ -503,7 +503,7 @@ impl<D: Driver> Executable<D> {
         }
         let held = self.holdings.uses.iter().filter(|_| !mutant!("c5_graph_unordered"));
         let stamped = |access| if mutant!("c5_written_as_read") { Access::Read } else { access };
-        let uses = held.filter_map(|(backing, access)| Some(Use::new(backing.record()?, stamped(*access))));
+        let uses = held.map(|(backing, access)| Use::new(backing.record(), stamped(*access)));
         let own = Use::new(&self.record, if mutant!("c5_replays_unordered") { Access::Read } else { Access::Write });
         let uses: SmallVec<[Use<'_, D>; 32]> = uses.chain([own]).collect();
         submit(&self.anchor.context, stream.state(), &uses, Call::GraphLaunch, |driver, raw| {

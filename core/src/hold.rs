@@ -3,7 +3,7 @@
 //! Looked at on slow paths only. A call that would wait in there could wait for its own thread; it is refused instead
 //! with a typed error. Marks are set by closures, never by guard values that could be forgotten.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use crate::sync::{coop, thread_local};
 
@@ -20,6 +20,9 @@ thread_local! {
     #[allow(clippy::missing_const_for_thread_local, reason = "the models' thread_local! takes no const block")]
     // Keyed by the scheduler's thread as well: several of its threads may share this one.
     static PLACES: RefCell<Vec<(Place, u64)>> = RefCell::new(Vec::new());
+    // How many there are: mostly none, and then that is all there is to look at.
+    #[allow(clippy::missing_const_for_thread_local, reason = "as above")]
+    static MARKS: Cell<usize> = Cell::new(0);
 }
 
 /// Runs `body` with the thread marked; the mark goes also when it unwinds.
@@ -31,20 +34,25 @@ pub fn within<R>(place: Place, body: impl FnOnce() -> R) -> R {
                 let mut places = places.borrow_mut();
                 if let Some(index) = places.iter().rposition(|mark| *mark == (self.0, self.1)) {
                     places.swap_remove(index);
+                    MARKS.with(|marks| marks.set(places.len()));
                 }
             });
         }
     }
     let thread = coop::thread_id().unwrap_or(0);
-    PLACES.with(|places| places.borrow_mut().push((place, thread)));
+    PLACES.with(|places| {
+        let mut places = places.borrow_mut();
+        places.push((place, thread));
+        MARKS.with(|marks| marks.set(places.len()));
+    });
     let _unmark = Unmark(place, thread);
     body()
 }
 
 /// Whether the running thread is in such a place.
 pub fn is_within(place: Place) -> bool {
-    PLACES.with(|places| {
-        let places = places.borrow();
-        !places.is_empty() && places.contains(&(place, coop::thread_id().unwrap_or(0)))
-    })
+    if MARKS.with(Cell::get) == 0 {
+        return false;
+    }
+    PLACES.with(|places| places.borrow().contains(&(place, coop::thread_id().unwrap_or(0))))
 }

@@ -10,7 +10,7 @@ use crate::buffer::{Readable, Writable};
 use crate::driver::{Argument, Call, Driver};
 use crate::error::Result;
 use crate::ownership::{Access, Point, Points, Record, Records};
-use crate::queue::{List, Memory, UseSet};
+use crate::queue::{Memory, UseSet};
 use crate::reclaim::{Resource, Retired};
 use crate::runtime::{Anchor, Element};
 use crate::sync::Arc;
@@ -139,9 +139,9 @@ macro_rules! arguments {
 
         impl<'a, D: Driver, $($argument: UseSet<'a, D>),*> UseSet<'a, D> for ($($argument,)*) {
             #[inline]
-            #[allow(unused_variables, reason = "the empty tuple has nothing to list")]
-            fn list(&self, list: &mut List<'a, D>) {
-                $(self.$index.list(list);)*
+            #[allow(unused_variables, reason = "the empty tuple has nothing to visit")]
+            fn visit(&self, act: &mut impl FnMut(Memory<'a, D>)) {
+                $(self.$index.visit(act);)*
             }
         }
     };

@@ -124,7 +124,7 @@ const NOBODY: u64 = 0;
 /// The ownership of one allocation, one registered range, or one executable graph.
 #[derive(Debug)]
 pub struct Record<D: Driver> {
-    cover: Cover,
+    pub(crate) cover: Cover,
     /// Made when the first stream joins as a reader, under `inner`; most buffers never need it.
     shared: OnceLock<Box<Shared>>,
     views: Views,
@@ -618,11 +618,6 @@ impl<D: Driver> Record<D> {
 
     fn read_of(&self, stream: u64) -> Option<&AtomicU64> {
         self.shared.get()?.read_of(stream)
-    }
-
-    /// What a launch looks at.
-    pub(crate) fn cover(&self) -> &Cover {
-        &self.cover
     }
 
     /// Notes submission `number` of `stream`. The caller holds its gate. `false`: the stream has no place here.

@@ -19,7 +19,7 @@ use crate::driver::{DeviceAddress, Driver, HostAccess, HostPointer};
 use crate::error::{Error, Misuse, PinError, Result};
 use crate::hold::{Place, is_within};
 use crate::mutant;
-use crate::ownership::{Access, Cover, Points};
+use crate::ownership::{Access, Points};
 use crate::reclaim::{Resource, Retired};
 use crate::registration::state::ScopeId;
 use crate::registration::{HostRange, Owner, Pin, Request};
@@ -408,7 +408,7 @@ impl<T: Element, D: Driver> Pinned<T, D> {
     #[inline]
     pub(crate) fn empty() -> Self {
         Self {
-            backing: Backing::new(Storage::Nothing(Arc::new(Cover::default()))),
+            backing: Backing::new(Storage::Nothing(Arc::default())),
             start: HostPointer(NonNull::<T>::dangling().cast()),
             len: 0,
             empty: std::sync::Mutex::new(None),
@@ -466,7 +466,7 @@ impl<T: Element, D: Driver> Pinned<T, D> {
 
     /// Whether work that uses the memory, through this or another wrap, may still run (O2, P3).
     pub fn is_busy(&self) -> bool {
-        self.backing.record().is_some_and(|record| record.is_busy(Access::Write))
+        self.backing.record().is_busy(Access::Write)
     }
 
     /// Waits until all work submitted so far that uses the memory has completed.
@@ -514,8 +514,8 @@ impl<T: Element, D: Driver> Pinned<T, D> {
     }
 
     fn end_view(&self, access: Access) {
-        if let Some(record) = self.backing.record() {
-            record.end_view(access);
+        if let Storage::Pin(lease) = &self.backing.storage {
+            lease.pin.record.end_view(access);
         }
     }
 

@@ -11,7 +11,7 @@ use crate::hold::{Place, within};
 use crate::id::{ResourceId, StreamId};
 use crate::kernel::{Arguments, Kernel};
 use crate::mutant;
-use crate::ownership::{Access, Cover, Point, Points, Record, Records, Use, submit, submit_covered, submit_moving};
+use crate::ownership::{Access, Point, Points, Record, Records, Use, submit, submit_covered, submit_moving};
 use crate::reclaim::{Ask, Resource, Retired};
 use crate::runtime::{Anchor, Element};
 use crate::stream::{Kind, StreamState};
@@ -37,41 +37,40 @@ impl<D: Driver> Copy for Memory<'_, D> {}
 
 /// The memory of one submission: an argument's, a tuple or an array of such, or a slice.
 pub trait UseSet<'a, D: Driver>: Records<D> + Copy {
-    /// Adds all of it to `list`, which only the slow way and a capture need.
-    fn list(&self, list: &mut List<'a, D>);
+    /// Visits each piece that has bytes.
+    fn visit(&self, act: &mut impl FnMut(Memory<'a, D>));
 }
-
-/// The memory of one submission, one after the other.
-pub type List<'a, D> = SmallVec<[Memory<'a, D>; 16]>;
 
 impl<D: Driver> Records<D> for Memory<'_, D> {
     #[inline]
     fn all_outright(&self, stream: u64) -> bool {
-        self.backing.cover().is_of(stream)
+        self.backing.record().cover.is_of(stream)
     }
 
     #[inline]
     fn stamp_outright(&self, number: u64) {
-        self.backing.cover().stamp(self.access, number);
+        self.backing.record().cover.stamp(self.access, number);
     }
 
     #[inline]
     fn all(&self, test: impl Fn(&Record<D>, Access) -> bool + Copy) -> bool {
-        self.backing.record().is_none_or(|record| test(record, self.access))
+        self.backing.is_nothing() || test(self.backing.record(), self.access)
     }
 
     #[inline]
     fn each(&self, act: impl Fn(&Record<D>, Access) + Copy) {
-        if let Some(record) = self.backing.record() {
-            act(record, self.access);
+        if !self.backing.is_nothing() {
+            act(self.backing.record(), self.access);
         }
     }
 }
 
 impl<'a, D: Driver> UseSet<'a, D> for Memory<'a, D> {
     #[inline]
-    fn list(&self, list: &mut List<'a, D>) {
-        list.push(*self);
+    fn visit(&self, act: &mut impl FnMut(Self)) {
+        if !self.backing.is_nothing() {
+            act(*self);
+        }
     }
 }
 
@@ -120,14 +119,14 @@ impl<D: Driver, const N: usize> Records<D> for [Memory<'_, D>; N] {
 }
 
 impl<'a, D: Driver, const N: usize> UseSet<'a, D> for [Memory<'a, D>; N] {
-    fn list(&self, list: &mut List<'a, D>) {
-        self.as_slice().list(list);
+    fn visit(&self, act: &mut impl FnMut(Memory<'a, D>)) {
+        self.as_slice().visit(act);
     }
 }
 
 impl<'a, D: Driver> UseSet<'a, D> for &[Memory<'a, D>] {
-    fn list(&self, list: &mut List<'a, D>) {
-        list.extend_from_slice(self);
+    fn visit(&self, act: &mut impl FnMut(Memory<'a, D>)) {
+        self.iter().for_each(|memory| memory.visit(act));
     }
 }
 
@@ -276,7 +275,7 @@ pub trait Queue<D: Driver>: Submit<D> {
     fn alloc<T: Element>(&self, len: usize) -> Result<Buffer<T, D>> {
         let bytes = len.checked_mul(size_of::<T>()).ok_or(Misuse::SizeOverflow)? as u64;
         if bytes == 0 && !mutant!("o8_empty_allocates") {
-            return Ok(Buffer::new(Storage::Nothing(Arc::new(Cover::default())), len));
+            return Ok(Buffer::new(Storage::Nothing(Arc::default()), len));
         }
         self.anchor().check_open()?;
         let stream = self.executing()?;
@@ -366,9 +365,7 @@ impl<D: Driver> Submit<D> for Stream<D> {
         D: 'a,
     {
         submit_covered(&self.lease.anchor.context, &self.lease.state, uses, call, enqueue, move |uses, enqueue| {
-            let mut list = List::new();
-            uses.list(&mut list);
-            self.submit_uncovered(&list, call, enqueue)
+            self.submit_uncovered(uses, call, enqueue)
         })
     }
 
@@ -392,20 +389,23 @@ impl<D: Driver> Stream<D> {
 
     /// The slow way. Memory of another runtime always comes here: only a stream that passed this test ever covers.
     #[cold]
-    fn submit_uncovered<R>(
+    fn submit_uncovered<'a, R>(
         &self,
-        uses: &[Memory<'_, D>],
+        uses: impl UseSet<'a, D>,
         call: Call,
         enqueue: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
-    ) -> Result<(R, u64)> {
-        if !uses.iter().all(|memory| memory.backing.is_of(&self.lease.anchor)) {
+    ) -> Result<(R, u64)>
+    where
+        D: 'a,
+    {
+        let mut records: SmallVec<[Use<'a, D>; 16]> = SmallVec::new();
+        let mut all_ours = true;
+        uses.visit(&mut |memory| {
+            all_ours &= memory.backing.is_of(&self.lease.anchor);
+            records.push(Use::new(memory.backing.record(), memory.access));
+        });
+        if !all_ours {
             return Err(Misuse::ForeignRuntime.into());
-        }
-        let mut records: SmallVec<[Use<'_, D>; 16]> = SmallVec::new();
-        for memory in uses {
-            if let Some(record) = memory.backing.record() {
-                records.push(Use::new(record, memory.access));
-            }
         }
         submit_moving(&self.lease.anchor.context, &self.lease.state, &mut records, call, enqueue)
     }
@@ -543,7 +543,8 @@ impl<D: Driver> Stream<D> {
     /// # Panics
     /// When `body` does; its work counts as submitted.
     pub unsafe fn use_on<R>(&self, uses: &[(Region<'_, D>, Access)], body: impl FnOnce(&D::Stream) -> R) -> Result<R> {
-        let uses: List<'_, D> = uses.iter().map(|(region, access)| Memory::new(region.backing, *access)).collect();
+        let uses: SmallVec<[Memory<'_, D>; 16]> =
+            uses.iter().map(|(region, access)| Memory::new(region.backing, *access)).collect();
         let (outcome, _) = self.submit_raw(uses.as_slice(), Call::Launch, |_, raw| {
             if mutant!("r4_unwound_unstamped") {
                 return Ok(Ok(within(Place::Hold, || body(raw))));
