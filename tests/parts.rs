@@ -184,6 +184,24 @@ fn r5_who_has_things_in_hand_is_on_turn() {
     assert!(seen.load(Ordering::Relaxed), "by the turn that dropped it");
 }
 
+/// Notes that it was dropped.
+struct Noted(Arc<AtomicBool>);
+
+impl Drop for Noted {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn r4_what_nobody_released_is_kept() {
+    let parts = Parts::new();
+    let dropped = Arc::new(AtomicBool::new(false));
+    let resource = Resource::Kept(Box::new(Noted(dropped.clone())));
+    parts.reclaim.retire(Retired { resource, points: Default::default() });
+    drop(parts);
+    assert!(!dropped.load(Ordering::Relaxed), "R4: a copy may still use it");
+}
+
 fn s6_an_adopted_stream_is_asked_by_its_event() {
     let parts = Parts::new();
     let (adopted, ours, record) = (parts.adopted(), parts.stream(), Record::new());
@@ -278,7 +296,7 @@ fn o1_what_is_done_is_not_waited_for() {
     b.wait_event(&end).expect("it is complete");
     assert_eq!(rig.tap.log.since(mark), [], "O1: what is complete comes first as it is");
     let took = start.elapsed(&end).expect("a time");
-    assert!(took.as_nanos() > 0 && took.as_millis() < 1, "the device's time, in its unit: {took:?}");
+    assert!(took.as_nanos() > 0 && took.as_micros() < 100, "the device's time, in its unit: {took:?}");
     drop((a, b, x, start, end));
     rig.close();
 }
@@ -298,6 +316,7 @@ pub fn trials() -> Vec<Trial> {
         trial("p7_what_nobody_signals_is_waited_for_by_the_tick", p7_what_nobody_signals_is_waited_for_by_the_tick),
         trial("r5_the_event_of_an_adopted_stream_is_given_back", r5_the_event_of_an_adopted_stream_is_given_back),
         trial("r5_who_has_things_in_hand_is_on_turn", r5_who_has_things_in_hand_is_on_turn),
+        trial("r4_what_nobody_released_is_kept", r4_what_nobody_released_is_kept),
         trial("s6_an_adopted_stream_is_asked_by_its_event", s6_an_adopted_stream_is_asked_by_its_event),
         trial("p10_a_range_is_borrowed_only_as_a_whole", p10_a_range_is_borrowed_only_as_a_whole),
         trial("c1_a_guarded_call_leaves_the_mode_of_its_thread", c1_a_guarded_call_leaves_the_mode_of_its_thread),

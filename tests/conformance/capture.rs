@@ -61,6 +61,7 @@ list_cases!("capture": raw [
     c10_host_data_is_snapshotted,
     forks_are_ordered_where_they_conflict,
     forks_are_joined_at_the_end,
+    a_join_orders_all_that_comes_later,
     two_captures_at_once,
     an_update_of_another_shape_leaves_the_old,
     a_graph_tells_its_nodes,
@@ -1027,6 +1028,26 @@ fn an_update_of_another_shape_leaves_the_old<B: Bench>(bench: &B) {
     executable.launch(&stream).expect("a launch");
     assert_eq!(stream.read(&x).expect("a read"), [1; 4], "C7: the old one is as it was");
     drop((one, two, executable, stream, x));
+    rig.close();
+}
+
+fn a_join_orders_all_that_comes_later<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let (mut x, mut y) = (rig.four(&stream, 0), rig.four(&stream, 0));
+    for (joins, edges) in [(true, vec![(0, 1)]), (false, vec![])] {
+        let graph = rig.runtime.capture(|capture| {
+            let fork = capture.fork()?;
+            rig.bump(&fork, &mut x, 1)?;
+            if joins {
+                fork.join(capture)?;
+            }
+            rig.bump(capture, &mut y, 1)
+        });
+        let description = graph.expect("a graph").describe().expect("a description");
+        assert_eq!(description.edges, edges, "what has nothing in common is ordered by a join alone: {description}");
+    }
+    drop((stream, x, y));
     rig.close();
 }
 

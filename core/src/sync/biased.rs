@@ -328,11 +328,20 @@ mod tests {
 
     #[test]
     fn who_takes_turns_is_not_favoured() {
-        let mutex = Biased::new(0);
+        let (mutex, turnstile) = (Biased::new(0), std::sync::Barrier::new(2));
         turn(&mutex);
-        for _ in 0..PATIENCE {
-            assert!(!elsewhere(&mutex) && !turn(&mutex), "each begins anew");
-        }
+        let every_other = |first: bool| {
+            let turns = (0..2 * PATIENCE).filter(|round| {
+                turnstile.wait();
+                (round % 2 == 0) == first && turn(&mutex)
+            });
+            turns.count()
+        };
+        let favoured = std::thread::scope(|scope| {
+            let other = scope.spawn(|| every_other(true));
+            every_other(false) + other.join().expect("it does not panic")
+        });
+        assert_eq!(favoured, 0, "each begins anew");
     }
 
     #[test]
