@@ -143,8 +143,8 @@ const SWEEP_HEAD: &str = "
 
 Changes that a machine thinks of, over the files that carry the protocol. cargo-mutants lists them, `schemata/` weaves them all into one
 build of the core, and `mutants.sh` tries each: on the tests, what those do not see on storms, and what those do not see on the models
-and searches, up to the size that the script says. Left out: what does not compile by construction, texts for people, and guards of planted
-defects, which the gate plants. The rows are what the script printed last (`mutants.tsv`); below them, why nothing notices the rest.
+and searches, up to the size that the script says. A dash: not run. Left out: what does not compile by construction, texts for people, and
+guards of planted defects, which the gate plants. The rows are those of the last sweep (`mutants.tsv`); below them, why nothing notices the rest.
 
 | file | tried | seen by tests | by storms | by models | hung | did not compile | survived |
 |---|---|---|---|---|---|---|---|
