@@ -353,7 +353,7 @@ where
     let Some(gate) = stream.gate_or(|| is_within(Place::Hold)) else {
         return Err(Misuse::InsideHold.into());
     };
-    if !uses.all(|record, access| record.covers(id, access)) {
+    if !uses.all(|record, access| record.covers(id, access)) && !mutant!("o1_cover_unchecked") {
         drop(gate);
         return moving(uses, enqueue);
     }
@@ -433,7 +433,8 @@ fn take_all<'a, D: Driver>(uses: &mut [Use<'a, D>], taken: &mut Taken<'a, D>) ->
         uses.sort_unstable_by_key(|used| (used.address(), std::cmp::Reverse(used.access)));
     }
     for used in uses.iter().copied() {
-        if taken.last().is_some_and(|(earlier, _)| earlier.address() == used.address()) {
+        let is_taken = taken.last().is_some_and(|(earlier, _)| earlier.address() == used.address());
+        if is_taken && !mutant!("o5_locked_twice") {
             continue;
         }
         let inner = used.record.inner.lock();

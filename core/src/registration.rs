@@ -120,6 +120,20 @@ fn count_locked(figure: &std::sync::atomic::AtomicU64) {
 /// A count, and the owner that was not needed to keep the memory; or an error, and the owner.
 pub type Outcome<D> = std::result::Result<(Arc<Pin<D>>, Owner), (Error, Owner)>;
 
+/// Why nothing came of a register.
+#[derive(Debug)]
+struct Unmade {
+    error: Error,
+    /// Whether the driver may have the range registered all the same.
+    stays: bool,
+}
+
+impl From<Error> for Unmade {
+    fn from(error: Error) -> Self {
+        Self { error, stays: false }
+    }
+}
+
 /// How a range is to be registered.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
@@ -204,22 +218,39 @@ impl<D: Driver> Pins<D> {
             }
             table.entries.begin(base.address(), bytes, request.scope);
         }
-        let made = self.register_at_driver(context, request);
-        if made.is_err() {
-            self.table.lock().entries.failed(base.address());
-        }
-        let (device, origin) = made?;
+        let (device, origin) = match self.register_at_driver(context, request) {
+            Ok(made) => made,
+            Err(Unmade { error, stays }) => {
+                self.unmade(base, stays);
+                return Err(error);
+            }
+        };
         let pin = Pin { id: ResourceId::fresh(), range: request.range, device, record: Record::new(), origin };
         Ok(Some(self.admit(pin, owner.take())))
     }
 
-    fn register_at_driver(&self, context: &Context<D>, request: Request) -> Result<(DeviceAddress, Origin)> {
+    /// Notes that nothing came of a register.
+    #[cold]
+    fn unmade(&self, base: HostPointer, stays: bool) {
+        let mut table = self.table.lock();
+        if stays && !mutant!("p9_unmade_forgotten") {
+            // P1, P9. Its owner goes back to the caller: nobody has the device's address of it, so no work reaches it.
+            table.entries.quarantine(base.address());
+            count(&self.figures.quarantined);
+        } else {
+            table.entries.failed(base.address());
+        }
+    }
+
+    fn register_at_driver(
+        &self,
+        context: &Context<D>,
+        request: Request,
+    ) -> std::result::Result<(DeviceAddress, Origin), Unmade> {
         let HostRange { base, bytes } = request.range;
         if !context.capabilities.refuses_overlap && self.foreign(context, request.range) {
-            return Ok((
-                context.check(Call::HostDeviceAddress, context.driver.host_device_address(base))?,
-                Origin::Borrowed,
-            ));
+            let device = context.check(Call::HostDeviceAddress, context.driver.host_device_address(base));
+            return Ok((device.map_err(Unmade::from)?, Origin::Borrowed));
         }
         let answer = context.guarded(Call::HostRegister, |driver| {
             // SAFETY: P4. The wrap's owner, its scope, or its caller's promise keeps the range mapped until it was
@@ -229,15 +260,14 @@ impl<D: Driver> Pins<D> {
         let origin = match answer {
             Ok(()) => Origin::Registered,
             Err(error) if already_registered(&error) && self.foreign(context, request.range) => Origin::Borrowed,
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
         };
         let device = context.check(Call::HostDeviceAddress, context.driver.host_device_address(base));
-        if device.is_err() && origin == Origin::Registered {
+        device.map(|device| (device, origin)).map_err(|error| {
             // Without a device address it is of no use. Nothing has used it, so it goes at once.
-            let undone = self.unregister(context, base);
-            debug_assert!(undone.is_ok() || context.lost().is_some(), "P9: an unused range unregisters");
-        }
-        Ok((device?, origin))
+            let stays = origin == Origin::Registered && self.unregister(context, base).is_err();
+            Unmade { error, stays }
+        })
     }
 
     /// Whether somebody else registered the whole range (P10): its first and its last byte are.
@@ -385,6 +415,14 @@ impl<D: Driver> Pins<D> {
             Status::Quarantined => (live, pending, quarantined + 1),
             _ => (live, pending + 1, quarantined),
         })
+    }
+
+    /// Lists memory that the driver allocated and would not take back, and that nobody uses: so that a report says it
+    /// (P9, R5).
+    #[cold]
+    pub fn quarantine(&self, range: HostRange) {
+        self.table.lock().entries.begin(range.base.address(), range.bytes, None);
+        self.unmade(range.base, true);
     }
 
     /// Keeps a range that can no longer be unregistered, with its owner (P9, P11).

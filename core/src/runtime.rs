@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::context::Context;
-use crate::driver::{Call, Driver, HostPointer, Image, Priority, Timing};
+use crate::driver::{Call, Driver, Image, Priority, Timing};
 use crate::error::{Error, Misuse, Result};
 use crate::kernel::Module;
 use crate::mutant;
@@ -321,17 +321,19 @@ impl<D: Driver> Runtime<D> {
                 Ok(Pinned::new(self.anchor.clone(), pin, None, false, base, len))
             }
             Err(error) => {
-                self.free_unused(base);
+                self.free_unused(HostRange { base, bytes });
                 Err(error)
             }
         }
     }
 
     #[cold]
-    fn free_unused(&self, base: HostPointer) {
+    fn free_unused(&self, range: HostRange) {
         // SAFETY: P5. From `host_alloc`, used by nothing yet, and freed only here.
-        let freed = self.anchor.context.guarded(Call::HostFree, |driver| unsafe { driver.host_free(base) });
-        drop(freed);
+        let freed = self.anchor.context.guarded(Call::HostFree, |driver| unsafe { driver.host_free(range.base) });
+        if freed.is_err() {
+            self.anchor.pins.quarantine(range);
+        }
     }
 
     /// Releases what can be released now, asking the streams; returns how many things still wait. Never waits for the

@@ -33,6 +33,8 @@ list_cases!("registration": raw [
     p8_a_part_shares_and_an_overlap_is_refused,
     p9_a_failed_register_leaves_nothing,
     p9_a_failed_unregister_is_quarantined,
+    p9_a_register_that_cannot_be_undone_is_quarantined,
+    p9_memory_that_cannot_be_freed_is_quarantined,
     p10_memory_of_others_is_borrowed,
     p11_what_never_ends_stays_registered,
     p12_memory_at_the_same_address_is_another,
@@ -362,6 +364,34 @@ fn p9_a_failed_register_leaves_nothing<B: Bench>(bench: &B) {
         drop(rig.runtime.wrap(failed.owner).expect("P9: the next wrap works"));
         rig.close();
     }
+}
+
+fn p9_a_register_that_cannot_be_undone_is_quarantined<B: Bench>(bench: &B) {
+    bench.allow(&["P7"]);
+    let rig = Rig::new(bench);
+    rig.tap.rules.fail(Call::HostDeviceAddress, 1, ErrorKind::OutOfMemory);
+    rig.tap.rules.fail(Call::HostUnregister, 1, ErrorKind::Unknown);
+    let failed = rig.runtime.wrap(vec![1_u32, 2]).expect_err("the driver refuses");
+    let call = failed.error.failure().map(|failure| failure.call);
+    assert_eq!(call, Some(Call::HostDeviceAddress), "R7: it names the call that failed first");
+    assert_eq!(rig.runtime.stats().pins_quarantined, 1, "P1: the range may be registered, and the table says so");
+    assert!(!rig.runtime.is_pinned(failed.owner.as_ptr()), "P9: it is not to be used");
+    let again = rig.runtime.wrap(failed.owner).expect_err("nobody knows whether it is registered");
+    assert_eq!(again.error, Error::Pin(PinError::Quarantined), "P9: not used again");
+    assert_eq!(rig.shut_down(DEADLINE).pins_quarantined, 1, "R5: the shutdown says so too");
+    // P4. Its range stays registered.
+    std::mem::forget(again.owner);
+}
+
+fn p9_memory_that_cannot_be_freed_is_quarantined<B: Bench>(bench: &B) {
+    bench.allow(&["P7"]);
+    let rig = Rig::new(bench);
+    rig.tap.rules.fail(Call::HostDeviceAddress, 1, ErrorKind::OutOfMemory);
+    rig.tap.rules.fail(Call::HostFree, 1, ErrorKind::Unknown);
+    let failed = rig.runtime.alloc_host::<u32>(4).expect_err("the driver refuses");
+    let call = failed.failure().map(|failure| failure.call);
+    assert_eq!(call, Some(Call::HostDeviceAddress), "R7: it names the call that failed first");
+    assert_eq!(rig.shut_down(DEADLINE).pins_quarantined, 1, "R5: a shutdown says what could not be given back");
 }
 
 fn p9_a_failed_unregister_is_quarantined<B: Bench>(bench: &B) {

@@ -365,15 +365,27 @@ pub const MODELS: &[Model] = &[
     },
     Model {
         name: "o5_crossed_buffers_do_not_deadlock",
-        claim: "Two launches that take the same two buffers in opposite order end, ordered, and a buffer named twice counts once.",
+        claim: "Two launches that take the same two buffers in opposite order end, ordered.",
         lines: &["O5", "O1"],
         threads: 2,
-        operations: "1 launch of two buffers each, one named twice",
+        operations: "1 launch of two buffers each",
         bound: Some(3),
         search: Search::Sample(2_000),
         leaves_out: "kernels have no contents",
         reaches: &["the first came first", "the second came first"],
         body: crossed,
+    },
+    Model {
+        name: "o5_buffer_named_twice_counts_once",
+        claim: "Two launches that name one buffer twice each, for reading first, end, ordered as writers.",
+        lines: &["O5", "O1"],
+        threads: 2,
+        operations: "1 launch each",
+        bound: Some(3),
+        search: Search::Sample(2_000),
+        leaves_out: "kernels have no contents",
+        reaches: &["the first came first", "the second came first"],
+        body: named_twice,
     },
     Model {
         name: "o5_failed_launch_leaves_the_truth",
@@ -915,9 +927,9 @@ fn crossed(reached: &Reached) {
     // threads
     let other = spawn({
         let (world, b, x, y) = (world.clone(), b.clone(), x.clone(), y.clone());
-        move || world.launch(&b, &[(&y, Write), (&x, Write), (&y, Read)])
+        move || world.launch(&b, &[(&y, Write), (&x, Write)])
     });
-    world.launch(&a, &[(&x, Read), (&y, Write), (&x, Write)]);
+    world.launch(&a, &[(&x, Write), (&y, Write)]);
     // join
     other.join().unwrap();
     // claim
@@ -926,6 +938,26 @@ fn crossed(reached: &Reached) {
     reached.mark_if(mine > other, "the second came first");
     world.host_writes(&x);
     world.host_writes(&y);
+}
+
+fn named_twice(reached: &Reached) {
+    // setup
+    let world = Arc::new(World::new());
+    let (a, b) = (world.stream(), world.stream());
+    let x = Arc::new(world.buffer());
+    // threads
+    let other = spawn({
+        let (world, b, x) = (world.clone(), b.clone(), x.clone());
+        move || world.launch(&b, &[(&x, Read), (&x, Write)])
+    });
+    world.launch(&a, &[(&x, Read), (&x, Write)]);
+    // join
+    other.join().unwrap();
+    // claim
+    let (mine, other) = (world.device.last(&a.raw), world.device.last(&b.raw));
+    reached.mark_if(mine < other, "the first came first");
+    reached.mark_if(mine > other, "the second came first");
+    world.host_writes(&x);
 }
 
 fn failed_launch(reached: &Reached) {

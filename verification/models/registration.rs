@@ -82,6 +82,19 @@ pub const MODELS: &[Model] = &[
         body: failed_register,
     },
     Model {
+        name: "p9_register_that_cannot_be_undone",
+        claim: "A register that was of no use and that the driver would not undo is quarantined: nobody shares the range or \
+                registers it again.",
+        lines: &["P9", "P1"],
+        threads: 2,
+        operations: "1 wrap each; the device's address is refused, and so is the unregister",
+        bound: Some(3),
+        search: Search::Sample(2_000),
+        leaves_out: "the memory is never touched",
+        reaches: &["the second came while the first was at it", "the second came later"],
+        body: undone_in_vain,
+    },
+    Model {
         name: "p10_foreign_registration_is_borrowed",
         claim: "Two threads that wrap and let go memory that other code registered use it, and never undo it.",
         lines: &["P10", "P5"],
@@ -367,6 +380,29 @@ fn failed_register(reached: &Reached) {
     place.ends();
     let census = place.pins.census();
     assert_eq!(census, (0, 0, 0), "P9: a failed register left something in the table");
+}
+
+fn undone_in_vain(reached: &Reached) {
+    // setup
+    let place = Place::new();
+    place.world.device.fail(Call::HostDeviceAddress, ErrorKind::OutOfMemory, 0);
+    place.world.device.fail(Call::HostUnregister, ErrorKind::Unknown, 0);
+    // threads
+    let other = spawn({
+        let place = place.clone();
+        move || {
+            let (.., quarantined) = place.pins.census();
+            (place.wrap(64).is_some(), quarantined == 0)
+        }
+    });
+    let mine = place.wrap(64).is_some();
+    // join
+    let (others, early) = other.join().unwrap();
+    reached.mark(if early { "the second came while the first was at it" } else { "the second came later" });
+    // claim
+    assert!(!mine && !others, "P9: a range was used that nobody knows whether it is registered");
+    let (census, registers) = (place.pins.census(), place.world.device.count(Call::HostRegister));
+    assert_eq!((census, registers), ((0, 0, 1), 1), "P1: a range is registered that the table forgot");
 }
 
 fn foreign(reached: &Reached) {

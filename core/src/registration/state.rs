@@ -2,7 +2,7 @@
 //!
 //! | status | driver has it registered | count | leaves by |
 //! |---|---|---|---|
-//! | registering | not yet | 0 | `registered`, `failed` |
+//! | registering | not yet | 0 | `registered`, `failed`, `quarantine` |
 //! | live | yes | above 0 | `give_back` of the last count -> pending |
 //! | pending | yes | 0 | `share` -> live (revived), `begin_release` -> releasing |
 //! | releasing | until the call returns | 0 | `released`, `quarantine` |
@@ -30,7 +30,7 @@ pub enum Status {
     Pending,
     /// The driver is unregistering it.
     Releasing,
-    /// A failed unregister: nobody knows.
+    /// A failed unregister, of a release or of a register that was of no use: nobody knows.
     Quarantined,
 }
 
@@ -48,7 +48,7 @@ pub struct Entry<P> {
     pub epoch: u64,
     /// The scope that ends it without asking others.
     pub scope: Option<ScopeId>,
-    /// What the runtime keeps with it; none while registering.
+    /// What the runtime keeps with it; none while registering, nor where that led to quarantine.
     pub payload: Option<P>,
 }
 

@@ -157,7 +157,7 @@ impl<T> Biased<T> {
             return;
         }
         let Some(mut bias) = self.bias.try_lock() else { return };
-        if !is_favoured() {
+        if !is_favoured() && !mutant!("o4_resign_looks_early") {
             return;
         }
         if !mutant!("o4_resign_keeps_favour") {

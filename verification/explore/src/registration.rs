@@ -19,6 +19,8 @@ pub enum Wrong {
     FailedUnregisterForgets,
     /// An error path forgets the count of its wrap.
     CountKept,
+    /// A register that was of no use and cannot be undone leaves the table.
+    UnmadeForgotten,
     /// A release is made as of now, not as of its decision.
     EpochIgnored,
     /// The epoch of the last count is not retired.
@@ -45,6 +47,9 @@ pub struct Registrations {
     /// What is done wrong.
     pub wrong: Option<Wrong>,
 }
+
+/// The identity of a registration that nobody could use.
+const UNUSED: u32 = 0;
 
 /// The table and the world.
 #[derive(Clone, Debug)]
@@ -204,6 +209,19 @@ impl Registrations {
                     }
                     must(state.table.entry(start.into()).is_none(), "P9", "a failed register left its entry")
                 });
+                steps.add(state, label("registered in vain, not unregistered"), FREE, |state| {
+                    state.calls.remove(index);
+                    state.driver.push((start, cells, UNUSED));
+                    match self.is(Wrong::UnmadeForgotten) {
+                        true => state.table.failed(start.into()),
+                        false => state.table.quarantine(start.into()),
+                    }
+                    must(
+                        state.table.entry(start.into()).is_some(),
+                        "P1",
+                        "a range that may be registered is not listed",
+                    )
+                });
             }
             Call::Unregister { release, is_decided } => self.unregistered(state, index, release, is_decided, steps),
         }
@@ -299,7 +317,8 @@ impl Registrations {
             let wraps = state.wraps.iter().filter(|wrap| usize::from(wrap.base) == base).count();
             must(entry.count == wraps, "P5", "the count is not the number of wraps")?;
             let registered = |(at, cells, pin): &(u8, u8, u32)| {
-                usize::from(*at) == base && usize::from(*cells) == entry.bytes && entry.payload == Some(*pin)
+                let payload = (*pin != UNUSED).then_some(*pin);
+                usize::from(*at) == base && usize::from(*cells) == entry.bytes && entry.payload == payload
             };
             let registered = state.driver.iter().any(registered);
             let in_call = state.calls.iter().any(|call| usize::from(call.base()) == base);
@@ -434,7 +453,8 @@ impl Machine for Registrations {
             must(covers, "P2", "a live wrap is not covered by its registration")?;
         }
         let known = |(base, _, pin): &(u8, u8, u32)| {
-            state.table.entry((*base).into()).is_some_and(|entry| entry.payload == Some(*pin))
+            let entry = state.table.entry((*base).into());
+            entry.is_some_and(|entry| entry.payload == (*pin != UNUSED).then_some(*pin))
         };
         must(state.driver.iter().all(known), "P1", "the driver has a range registered that the table forgot")?;
         self.check_entries(state)?;
