@@ -1,14 +1,18 @@
 //! What a [`Tap`](crate::tap::Tap) has seen: how often each driver call was made, and, unless it is told to keep counts
-//! alone, each call with the thread that made it.
+//! alone, each call with the thread that made it: the system's, or a scheduler's that runs several on one.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::ThreadId;
 
 use tenure::driver::Call;
+use tenure::sync::coop;
 
 /// More than there are calls.
 const CALLS_MAX: usize = 64;
+
+/// A thread of the system, and of the scheduler that runs there.
+type Thread = (ThreadId, Option<u64>);
 
 /// A count for each call.
 #[derive(Debug)]
@@ -35,7 +39,7 @@ impl Counts {
 /// The calls so far, in the order in which they began.
 #[derive(Debug, Default)]
 pub struct Log {
-    calls: Mutex<Vec<(ThreadId, Call)>>,
+    calls: Mutex<Vec<(Thread, Call)>>,
     counts_only: AtomicBool,
     begun: Counts,
     returned: Counts,
@@ -54,7 +58,7 @@ impl Log {
         self.begun.add(call);
         // Relaxed: as where it is set.
         if !self.counts_only.load(Ordering::Relaxed) {
-            self.lock().push((std::thread::current().id(), call));
+            self.lock().push((this_thread(), call));
         }
     }
 
@@ -89,8 +93,13 @@ impl Log {
 
     /// The calls of the running thread since `mark`.
     pub fn mine_since(&self, mark: usize) -> Vec<Call> {
-        let me = std::thread::current().id();
+        let me = this_thread();
         self.lock()[mark..].iter().filter(|(thread, _)| *thread == me).map(|(_, call)| *call).collect()
+    }
+
+    /// How many calls of this kind a thread of the scheduler has begun; `None`: those that no scheduler runs.
+    pub fn count_of(&self, thread: Option<u64>, call: Call) -> usize {
+        self.lock().iter().filter(|((_, other), made)| (*other, *made) == (thread, call)).count()
     }
 
     /// How many calls of this kind have begun, by anybody.
@@ -98,7 +107,11 @@ impl Log {
         self.begun.get(call)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<(ThreadId, Call)>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<(Thread, Call)>> {
         self.calls.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
+}
+
+fn this_thread() -> Thread {
+    (std::thread::current().id(), coop::thread_id())
 }

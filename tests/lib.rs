@@ -8,6 +8,7 @@
 //! | [`tap`] | a driver around a driver: it counts calls and makes chosen ones fail |
 //! | [`counting`] | what a tap has seen |
 //! | [`faulty`] | what a tap makes fail |
+//! | [`functions`] | what a tap does with host functions |
 //! | [`conformance`] | the suite |
 //! | [`expectations`] | which cases a profile fails, as data |
 //! | [`storm`] | the stress program |
@@ -20,6 +21,7 @@ pub mod conformance;
 pub mod counting;
 pub mod expectations;
 pub mod faulty;
+pub mod functions;
 pub mod hip_bench;
 pub mod rig;
 pub mod storm;

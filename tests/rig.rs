@@ -100,7 +100,7 @@ impl<D: Driver> Rig<D> {
         let end = std::time::Instant::now() + DEADLINE;
         while self.runtime.poll() > 0 {
             assert!(std::time::Instant::now() < end, "R5: what is retired is released: {:?}", self.runtime.stats());
-            std::thread::sleep(Duration::from_micros(200));
+            tenure::sync::thread::pause();
         }
     }
 

@@ -71,6 +71,11 @@ impl<D: Driver> Storm<D> {
         Self { rig, shared, start, expected, captures, replays }
     }
 
+    /// What it runs over.
+    pub fn rig(&self) -> &Rig<D> {
+        &self.rig
+    }
+
     /// The work of one thread.
     ///
     /// # Panics

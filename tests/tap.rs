@@ -11,6 +11,7 @@ use tenure::driver::{
 
 use crate::counting::Log;
 use crate::faulty::{Rules, TapError};
+use crate::functions::Functions;
 
 thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
@@ -21,13 +22,15 @@ pub fn is_inside() -> bool {
     INSIDE.try_with(Cell::get).unwrap_or(true)
 }
 
-/// A tapped driver. Clones share log and rules.
+/// A tapped driver. Clones share log, rules and host functions.
 pub struct Tap<D> {
     inner: Arc<D>,
     /// What it has seen.
     pub log: Arc<Log>,
     /// What it makes fail.
     pub rules: Arc<Rules>,
+    /// What it does with host functions.
+    pub functions: Arc<Functions>,
 }
 
 impl<D> std::fmt::Debug for Tap<D> {
@@ -38,14 +41,15 @@ impl<D> std::fmt::Debug for Tap<D> {
 
 impl<D> Clone for Tap<D> {
     fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), log: self.log.clone(), rules: self.rules.clone() }
+        let (inner, functions) = (self.inner.clone(), self.functions.clone());
+        Self { inner, log: self.log.clone(), rules: self.rules.clone(), functions }
     }
 }
 
 impl<D: Driver> Tap<D> {
     /// A tap on `inner`, with an empty log and no rules.
     pub fn new(inner: Arc<D>) -> Self {
-        Self { inner, log: Arc::default(), rules: Arc::default() }
+        Self { inner, log: Arc::default(), rules: Arc::default(), functions: Arc::default() }
     }
 
     /// The driver inside, for calls that are not to be seen.
@@ -62,6 +66,7 @@ impl<D: Driver> Tap<D> {
         };
         INSIDE.set(outside);
         self.log.note_return(call, answer.is_err());
+        self.functions.call();
         answer
     }
 }
@@ -125,6 +130,7 @@ impl<D: Driver> Driver for Tap<D> {
     }
 
     fn launch_host_function(&self, stream: &Self::Stream, function: HostFunction) -> Result<(), Self::Error> {
+        let function = self.functions.wrap(function);
         self.pass(Call::LaunchHostFunction, |driver| driver.launch_host_function(stream, function))
     }
 
