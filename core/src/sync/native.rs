@@ -155,9 +155,10 @@ pub struct Guarded<T>(std::cell::UnsafeCell<T>);
 // SAFETY: O4. Only its one holder reaches the value, so it is as if it were sent from holder to holder.
 unsafe impl<T: Send> Sync for Guarded<T> {}
 
-/// The value, for its one holder.
+/// The value, for its one holder. Not a `&mut`: a guard that is handed to `drop` would promise it to the end of that call,
+/// when the next holder is inside already.
 #[derive(Debug)]
-pub struct Inside<'a, T>(&'a mut T);
+pub struct Inside<'a, T>(&'a std::cell::UnsafeCell<T>);
 
 impl<T> Guarded<T> {
     /// A cell with `value`.
@@ -171,8 +172,7 @@ impl<T> Guarded<T> {
     /// While what this gives lives, nobody else calls it.
     #[inline]
     pub unsafe fn inside(&self) -> Inside<'_, T> {
-        // SAFETY: the caller's promise.
-        Inside(unsafe { &mut *self.0.get() })
+        Inside(&self.0)
     }
 }
 
@@ -181,14 +181,16 @@ impl<T> std::ops::Deref for Inside<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        self.0
+        // SAFETY: O4. `inside` was promised that there is one of these at a time, and this one is borrowed.
+        unsafe { &*self.0.get() }
     }
 }
 
 impl<T> std::ops::DerefMut for Inside<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        self.0
+        // SAFETY: O4. As in `deref`, and it is borrowed for writing.
+        unsafe { &mut *self.0.get() }
     }
 }
 
