@@ -253,7 +253,12 @@ impl Launcher<'_> {
 /// Threads beyond the processors take turns. So it is the time of all launches together, times the processors that were
 /// at work, over the launches.
 pub fn launch_among(sharing: Sharing, threads: usize, rounds: usize) -> f64 {
-    let batch: u64 = if sharing == Sharing::Buffer { 1_000 } else { 20_000 };
+    // Long beside what threads need to come out of a barrier, a tenth of a millisecond.
+    let batch: u64 = match sharing {
+        Sharing::Raw | Sharing::Nothing | Sharing::ReadBuffer => 200_000,
+        Sharing::Stream => 5_000,
+        Sharing::Buffer => 1_000,
+    };
     let bed = Bed::new(Null::default());
     let first = bed.stream();
     let [common] = bed.buffers::<1>(&first);
@@ -291,9 +296,9 @@ pub fn launch_among(sharing: Sharing, threads: usize, rounds: usize) -> f64 {
     median((0..rounds).map(round).collect()) * processors as f64
 }
 
-/// How a launch grows from one thread to two that share nothing but the runtime, over how the driver's call alone grows:
-/// two processors may be halves of one core, which slows down whatever runs on them.
-pub fn threads() -> f64 {
-    let growth = |sharing| launch_among(sharing, 2, 25) / launch_among(sharing, 1, 25);
-    median((0..9).map(|_| growth(Sharing::Nothing) / growth(Sharing::Raw)).collect())
+/// How a launch grows from one thread to `threads` that share nothing but the runtime, over how the driver's call alone
+/// grows: two processors may be halves of one core, which slows down whatever runs on them.
+pub fn growth(threads: usize) -> f64 {
+    let growth = |sharing| launch_among(sharing, threads, 3) / launch_among(sharing, 1, 3);
+    median((0..25).map(|_| growth(Sharing::Nothing) / growth(Sharing::Raw)).collect())
 }

@@ -5,7 +5,7 @@ use tenure_benches::bed::{Bed, launch_three};
 use tenure_benches::contest::Outcome;
 use tenure_benches::counting::{Counting, allocations};
 use tenure_benches::measure::{
-    SHARINGS, THREADS, launch_among, launch_path, memory, simulated_operations, simulated_schedules, threads,
+    SHARINGS, THREADS, growth, launch_among, launch_path, memory, simulated_operations, simulated_schedules,
 };
 use tenure_benches::null::Null;
 
@@ -16,7 +16,6 @@ fn main() {
     let path = launch_path();
     let memory = memory(0, 401);
     let allocated = launch_allocations();
-    let threads = threads();
     let lock = path.net("lock", "nothing");
     let ours = path.net("three and four", "raw three");
     let load = path.load();
@@ -28,7 +27,7 @@ fn main() {
         "event_per_arg_over_ours": round(path.net("event per argument", "raw three") / ours),
         "bytes_per_launch": allocated.0,
         "allocs_per_launch": allocated.1,
-        "threads2_over_1": round(threads),
+        "threads2_over_1": round(growth(2)),
         "drop_over_push": round(memory.median("drop busy") / memory.median("push")),
         "rewrap_over_lookup": round(memory.median("wrap live") / memory.median("look up")),
         "sim_ops_per_s": simulated_operations().round(),
@@ -38,6 +37,7 @@ fn main() {
             "unlocked_over_ours": round(path.net("unlocked", "raw three") / ours),
             "cas_over_lock": round(path.net("cas", "nothing") / lock),
             "no_arguments_over_lock": round(path.net("no arguments", "raw none") / lock),
+            "threads16_over_1": round(growth(16)),
             "threads_ns": threads_each(),
             "drop_busy_within_200_ns": memory.median("drop busy") <= 200.0,
             "wrap_live_within_100_ns": memory.median("wrap live") <= 100.0,
