@@ -123,7 +123,7 @@ if has miri && has rust-src; then
     sweep miri "Data race detected" cargo +nightly miri run -q --target-dir "$target/miri" -p tenure-racing --
     # One test counts to hundreds of thousands against a clock.
     whole "the core's own tests" 4 600 cargo +nightly miri test -q --target-dir "$target/miri" -p tenure --lib -- --skip no_notification_is_lost
-    suite 1800 ownership::o1 ownership::o5 registration::p4 capture::c4
+    suite 1800 ownership::o1 registration::p4 capture::c4
 else
     skips "miri: \`rustup toolchain install nightly --component miri,rust-src\` brings it"
 fi
