@@ -64,6 +64,14 @@ impl Parts {
         notice
     }
 
+    /// A write that stands still until the brake is released, and somebody who waits for it.
+    fn held_write(&self, stream: &Arc<StreamState<D>>, record: &Record<D>) -> (Brake<'_, SimBench>, Arc<Notice>) {
+        let brake = Brake::new(&self.bench);
+        brake.hold_raw(&self.bench.driver(), &stream.raw);
+        self.write(stream, record);
+        (brake, self.wait_for(record))
+    }
+
     fn turn(&self, ask: Ask) -> Left {
         self.reclaim.turn(&self.context, &self.pins, ask)
     }
@@ -81,10 +89,7 @@ impl Parts {
 fn r2_a_lane_has_one_host_function_in_flight() {
     let parts = Parts::new();
     let (stream, record) = (parts.stream(), Record::new());
-    let brake = Brake::new(&parts.bench);
-    brake.hold_raw(&parts.bench.driver(), &stream.raw);
-    parts.write(&stream, &record);
-    let notice = parts.wait_for(&record);
+    let (brake, notice) = parts.held_write(&stream, &record);
     assert_eq!(parts.turn(Ask::Query), Left { waiting: 1, put_off: 0 });
     assert_eq!(parts.told(), [0, 1], "who only asks arms nothing");
     for _ in 0..3 {
@@ -99,10 +104,7 @@ fn r2_a_lane_has_one_host_function_in_flight() {
     assert!(stream.timeline.is_drained(), "O2: all of it is complete");
     assert_eq!(parts.turn(Ask::Arm), Left { waiting: 0, put_off: 0 });
     assert!(notice.is_set(), "R2: told");
-    let brake = Brake::new(&parts.bench);
-    brake.hold_raw(&parts.bench.driver(), &stream.raw);
-    parts.write(&stream, &record);
-    parts.wait_for(&record);
+    let (brake, _) = parts.held_write(&stream, &record);
     parts.turn(Ask::Arm);
     assert_eq!(parts.told(), [2, 2], "R2: the next work has a function of its own");
     brake.release();
@@ -112,10 +114,7 @@ fn p11_streams_are_asked_where_nothing_tells() {
     let mut parts = Parts::new();
     parts.context.capabilities.host_functions = false;
     let (stream, record) = (parts.stream(), Record::new());
-    let brake = Brake::new(&parts.bench);
-    brake.hold_raw(&parts.bench.driver(), &stream.raw);
-    parts.write(&stream, &record);
-    parts.wait_for(&record);
+    let (brake, _) = parts.held_write(&stream, &record);
     parts.turn(Ask::Arm);
     assert_eq!(parts.told(), [0, 1], "this driver has no host functions");
     brake.release();
@@ -124,10 +123,7 @@ fn p11_streams_are_asked_where_nothing_tells() {
 fn p11_what_waits_for_a_stream_that_breaks_is_told() {
     let parts = Parts::new();
     let (stream, record) = (parts.stream(), Record::new());
-    let brake = Brake::new(&parts.bench);
-    brake.hold_raw(&parts.bench.driver(), &stream.raw);
-    parts.write(&stream, &record);
-    let notice = parts.wait_for(&record);
+    let (brake, notice) = parts.held_write(&stream, &record);
     assert_eq!(parts.turn(Ask::Query).waiting, 1, "filed");
     parts.tap.rules.fail(Call::StreamQuery, 1, ErrorKind::Unknown);
     assert_eq!(parts.turn(Ask::Query).waiting, 0, "S7: nobody knows when it ends");

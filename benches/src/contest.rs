@@ -107,12 +107,6 @@ impl Outcome {
         median(self.of(name).iter().zip(self.of(base)).map(|(whole, base)| whole - base).collect())
     }
 
-    /// What one relaxed load of one of many words takes, in nanoseconds: the slope from 16 to 64 of them. From 1 to 16 the
-    /// loop's beginning and end decide, and where the compiler put them.
-    pub fn load(&self) -> f64 {
-        self.net("64 loads", "16 loads") / 48.0
-    }
-
     /// All medians.
     pub fn medians(&self) -> impl Iterator<Item = (&'static str, f64)> {
         self.rounds.iter().map(|(name, times)| (*name, median(times.clone())))
@@ -130,4 +124,10 @@ impl Outcome {
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len().saturating_sub(1) / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// What one relaxed load of one of many words takes, in nanoseconds, by what one entrant takes `net` of another: the slope
+/// from 16 to 64 of them. From 1 to 16 the loop's beginning and end decide, and where the compiler put them.
+pub fn load(net: impl Fn(&str, &str) -> f64) -> f64 {
+    net("64 loads", "16 loads") / 48.0
 }

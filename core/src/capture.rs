@@ -286,7 +286,7 @@ impl<D: Driver> Session<D> {
     fn list(&self, uses: &[Memory<'_, D>]) -> Result<Records<D>> {
         let mut listed = self.listed.lock();
         let mut records = SmallVec::new();
-        for Memory { backing, access, .. } in uses {
+        for Memory { backing, access } in uses {
             if !backing.is_of(&self.anchor) {
                 return Err(Misuse::ForeignRuntime.into());
             }

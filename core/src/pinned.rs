@@ -104,22 +104,21 @@ impl<D: Driver> PinLease<D> {
     /// Gives the count back, the first time; the epoch of the release when it was the last (P5).
     fn end(&self) -> Option<u64> {
         // Relaxed: the swap picks one caller; what it does is ordered by the table's lock.
-        let ended = self.ended.swap(true, Ordering::Relaxed) && !mutant!("p5_given_back_twice");
-        if ended { None } else { self.anchor.pins.give_back(&self.pin) }
+        self.give_back_unless(self.ended.swap(true, Ordering::Relaxed))
     }
 
-    /// As `end`, for the last to hold it.
-    fn end_last(&mut self) -> Option<u64> {
-        // Relaxed: `&mut` proves that nobody else is at it.
-        let ended = self.ended.load(Ordering::Relaxed) && !mutant!("p5_given_back_twice");
+    fn give_back_unless(&self, ended: bool) -> Option<u64> {
+        let ended = ended && !mutant!("p5_given_back_twice");
         if ended { None } else { self.anchor.pins.give_back(&self.pin) }
     }
 }
 
 impl<D: Driver> Drop for PinLease<D> {
     fn drop(&mut self) {
+        // Relaxed, and no swap: `&mut` proves that nobody else is at it.
+        let ended = self.ended.load(Ordering::Relaxed);
         // P7: no driver call, no wait.
-        if let Some(epoch) = self.end_last() {
+        if let Some(epoch) = self.give_back_unless(ended) {
             retire(&self.anchor, &self.pin, epoch);
         }
     }

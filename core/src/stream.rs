@@ -477,7 +477,7 @@ impl<D: Driver> StreamState<D> {
         true
     }
 
-    /// Destroys the event of its waits. Takes the gate, without another lock.
+    /// Destroys the event of its waits. Takes the gate.
     pub fn destroy_event(&self, context: &Context<D>) {
         let event = self.gate().event.take();
         if let Some(event) = event {

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use serde_json::Value;
-use tenure_benches::contest::{Outcome, median};
+use tenure_benches::contest::{Outcome, load, median};
 use tenure_benches::measure::{SHARINGS, THREADS, launch_among, launch_path, memory};
 
 type Fallible<T = ()> = Result<T, Box<dyn Error>>;
@@ -77,11 +77,6 @@ impl Figures {
     fn net(&self, name: &str, base: &str) -> f64 {
         self.median(name) - self.median(base)
     }
-
-    /// As [`Outcome::load`].
-    fn load(&self) -> f64 {
-        self.net("64 loads", "16 loads") / 48.0
-    }
 }
 
 /// The colours of what threads share, in the order of the table.
@@ -116,7 +111,7 @@ fn threads(figures: &Figures) -> String {
 fn bars(path: &Figures) -> String {
     let lock = path.net("lock", "nothing");
     let rows = [
-        ("one relaxed load a buffer (floor)", 3.0 * path.load()),
+        ("one relaxed load a buffer (floor)", 3.0 * load(|name, base| path.net(name, base))),
         ("one compare-and-swap", path.net("cas", "nothing")),
         ("one lock and unlock", lock),
         ("unlocked at conversion (loses order)", path.net("unlocked", "raw three")),

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tenure_benches::bed::{Bed, launch_three};
-use tenure_benches::contest::Outcome;
+use tenure_benches::contest::{Outcome, load};
 use tenure_benches::counting::{Counting, allocations};
 use tenure_benches::measure::{
     SHARINGS, THREADS, growth, launch_among, launch_path, memory, simulated_operations, simulated_schedules,
@@ -18,7 +18,7 @@ fn main() {
     let allocated = launch_allocations();
     let lock = path.net("lock", "nothing");
     let ours = path.net("three and four", "raw three");
-    let load = path.load();
+    let load = load(|name, base| path.net(name, base));
     let extra = path.net("16 buffers", "raw 16") - path.net("1 buffer", "raw 1");
     let answer = json!({
         "bookkeeping_over_lock": round(ours / lock),
