@@ -61,7 +61,7 @@ pub struct SimBench {
 impl SimBench {
     /// A device of this profile under this drive, with the suite's kernels.
     pub fn new(profile: Profile, drive: Drive, seed: u64) -> Self {
-        Self::over(Sim::builder().profile(profile).drive(drive).seed(seed).build())
+        Self::over(Sim::builder().profile(profile).drive(drive).seed(seed).patience(crate::rig::deadline()).build())
     }
 
     /// A device that somebody else made and drives.

@@ -63,9 +63,9 @@ fn word<T, E: DriverError>(answer: Result<T, E>) -> Option<ErrorKind> {
 
 /// Looks until it is so.
 fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(5);
+    let end = Instant::now() + crate::rig::deadline();
     while !is_so() {
-        assert!(Instant::now() < end, "{what}, but not within five seconds");
+        assert!(Instant::now() < end, "{what}, but not within {:?}", crate::rig::deadline());
         std::thread::sleep(Duration::from_micros(100));
     }
 }

@@ -14,7 +14,7 @@ use tenure::{Error, HostMemory, Misuse, Queue};
 use super::{list_cases, word};
 use crate::bench::{Bench, SOURCE};
 use crate::faulty::INJECTED;
-use crate::rig::{Brake, DEADLINE, Rig};
+use crate::rig::{Brake, Rig, deadline};
 
 list_cases!("reclaim": raw [
     memory_is_given_and_taken_back,
@@ -204,7 +204,7 @@ fn r3_drops_and_polls_pass_a_held_stream<B: Bench>(bench: &B) {
                     rig.runtime.poll();
                     busy
                 });
-                let end = Instant::now() + DEADLINE;
+                let end = Instant::now() + deadline();
                 while !beside.is_finished() && Instant::now() < end {
                     thread::sleep(Duration::from_micros(100));
                 }
@@ -234,12 +234,12 @@ fn block_on<F: Future>(future: F, mut between: impl FnMut()) -> F::Output {
     }
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut future = pin!(future);
-    let end = Instant::now() + DEADLINE;
+    let end = Instant::now() + deadline();
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
             return output;
         }
-        assert!(Instant::now() < end, "a future is woken within {DEADLINE:?}");
+        assert!(Instant::now() < end, "a future is woken within {:?}", deadline());
         between();
         thread::park_timeout(Duration::from_millis(1));
     }
@@ -268,7 +268,7 @@ fn r4_a_forgotten_future_is_sound<B: Bench>(bench: &B) {
     drop(stream);
     rig.drain();
     // Forgotten futures keep the runtime's shared state, and nothing of the device.
-    let _report = rig.shut_down(DEADLINE);
+    let _report = rig.shut_down(deadline());
 }
 
 /// Memory whose end panics.
@@ -357,7 +357,7 @@ fn r4_a_forgotten_handle_leaks_and_no_more<B: Bench>(bench: &B) {
     std::mem::forget(x);
     assert_eq!(stream.read(&y).expect("a read"), [2; 4], "R4: what it was used for is done");
     drop((y, stream));
-    let report = rig.shut_down(DEADLINE);
+    let report = rig.shut_down(deadline());
     assert_eq!((report.leaked, report.pins_left), (0, 1), "R5: the registration is reported: {report:?}");
 }
 
@@ -396,7 +396,7 @@ fn r5_shutdown_says_what_is_left<B: Bench>(bench: &B) {
     drop((x, held));
     let begun = Instant::now();
     let report = rig.shut_down(Duration::from_millis(20));
-    assert!(begun.elapsed() < DEADLINE, "R5: within the deadline, and some grace");
+    assert!(begun.elapsed() < deadline(), "R5: within the deadline, and some grace");
     assert!(report.leaked >= 1 && report.streams_left == 2 && report.pins_left == 1, "R5: {report:?}");
     let mark = {
         drop((leased, pinned));
@@ -464,9 +464,9 @@ fn r6_a_lost_device_ends_everything<B: Bench>(bench: &B) {
     drop((x, y, pinned, event, stream, other));
     rig.runtime.poll();
     assert_eq!(rig.tap.log.mine_since(mark), [], "R6: drops and polls make no driver call");
-    let report = rig.shut_down(DEADLINE);
+    let report = rig.shut_down(deadline());
     assert!(report.lost.is_some() && report.leaked > 0, "R6: {report:?}");
-    assert!(begun.elapsed() < DEADLINE, "R6: all in bounded time");
+    assert!(begun.elapsed() < deadline(), "R6: all in bounded time");
 }
 
 fn r6_a_future_learns_of_the_loss<B: Bench>(bench: &B) {
@@ -488,7 +488,7 @@ fn r6_a_future_learns_of_the_loss<B: Bench>(bench: &B) {
     }
     brake.release();
     drop((x, stream));
-    drop(rig.shut_down(DEADLINE));
+    drop(rig.shut_down(deadline()));
 }
 
 fn r7_errors_of_releases_are_kept<B: Bench>(bench: &B) {
@@ -509,7 +509,7 @@ fn r7_errors_of_releases_are_kept<B: Bench>(bench: &B) {
     assert_eq!(rig.runtime.stats().leaked, 1, "P11: leaked and counted");
     rig.tap.rules.clear();
     drop(stream);
-    drop(rig.shut_down(DEADLINE));
+    drop(rig.shut_down(deadline()));
 }
 
 /// Where memory is freed in the order of a stream, what no stream of the user's orders any more needs one of the runtime's.
@@ -548,7 +548,7 @@ fn r7_errors_of_destroyed_streams_are_kept<B: Bench>(bench: &B) {
     assert_eq!(calls, [Call::StreamDestroy], "R7: once, with the call: {errors:?}");
     assert_eq!(rig.runtime.trim(), 0, "S7: nor is it tried again");
     rig.tap.rules.clear();
-    let report = rig.shut_down(DEADLINE);
+    let report = rig.shut_down(deadline());
     assert_eq!(report.streams_left, 1, "R5: the report has it: {report:?}");
 }
 

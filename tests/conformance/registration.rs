@@ -11,7 +11,7 @@ use tenure::{Error, Freed, PinError};
 use super::{list_cases, word};
 use crate::bench::Bench;
 use crate::faulty::{INJECTED, OnPurpose};
-use crate::rig::{Brake, DEADLINE, Lent, Rig};
+use crate::rig::{Brake, Lent, Rig, deadline};
 
 list_cases!("registration": raw [
     a_range_is_registered_again_and_again,
@@ -219,7 +219,7 @@ fn p3_two_wraps_on_two_streams_share_what_is_known<B: Bench>(bench: &B) {
     let Rig { .. } = &rig;
     assert_eq!(calls::<B>(&rig), (1, 0), "P8: one registration serves both");
     drop_both(first, second);
-    let report = rig.shut_down(DEADLINE);
+    let report = rig.shut_down(deadline());
     assert!(report.is_clean() || report.pins_left == 1, "P4: {report:?}");
     bench.allow(&["P7"]);
 }
@@ -378,7 +378,7 @@ fn p9_a_register_that_cannot_be_undone_is_quarantined<B: Bench>(bench: &B) {
     assert!(!rig.runtime.is_pinned(failed.owner.as_ptr()), "P9: it is not to be used");
     let again = rig.runtime.wrap(failed.owner).expect_err("nobody knows whether it is registered");
     assert_eq!(again.error, Error::Pin(PinError::Quarantined), "P9: not used again");
-    assert_eq!(rig.shut_down(DEADLINE).pins_quarantined, 1, "R5: the shutdown says so too");
+    assert_eq!(rig.shut_down(deadline()).pins_quarantined, 1, "R5: the shutdown says so too");
     // P4. Its range stays registered.
     std::mem::forget(again.owner);
 }
@@ -391,7 +391,7 @@ fn p9_memory_that_cannot_be_freed_is_quarantined<B: Bench>(bench: &B) {
     let failed = rig.runtime.alloc_host::<u32>(4).expect_err("the driver refuses");
     let call = failed.failure().map(|failure| failure.call);
     assert_eq!(call, Some(Call::HostDeviceAddress), "R7: it names the call that failed first");
-    assert_eq!(rig.shut_down(DEADLINE).pins_quarantined, 1, "R5: a shutdown says what could not be given back");
+    assert_eq!(rig.shut_down(deadline()).pins_quarantined, 1, "R5: a shutdown says what could not be given back");
 }
 
 fn p9_a_failed_unregister_is_quarantined<B: Bench>(bench: &B) {
@@ -417,7 +417,7 @@ fn p9_a_failed_unregister_is_quarantined<B: Bench>(bench: &B) {
         // SAFETY: P4. As above.
         let again = unsafe { rig.wrap_at(start) };
         assert_eq!(again.expect_err("nobody knows"), Error::Pin(PinError::Quarantined), "P9: not used again");
-        assert_eq!(rig.shut_down(DEADLINE).pins_quarantined, 1, "P9: the shutdown says so too");
+        assert_eq!(rig.shut_down(deadline()).pins_quarantined, 1, "P9: the shutdown says so too");
         std::mem::forget(memory);
     }
 }
@@ -559,7 +559,7 @@ fn a_scope_ends_forgotten_wraps<B: Bench>(bench: &B) {
     assert_eq!(memory, [2; 4], "R4: safety rests on no guard");
     assert!(!rig.runtime.is_pinned(&memory), "P4: it is not registered any more");
     drop(stream);
-    let _report = rig.shut_down(DEADLINE);
+    let _report = rig.shut_down(deadline());
 }
 
 fn a_scope_is_not_shared_by_others<B: Bench>(bench: &B) {

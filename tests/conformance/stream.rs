@@ -357,7 +357,7 @@ fn s7_a_failed_stream_is_given_up<B: Bench>(bench: &B) {
     drop((streams, other, x));
     rig.runtime.poll();
     assert_eq!(rig.runtime.stats().leaked, 2, "P11: the buffer and the upload's snapshot are leaked and counted");
-    let _left = rig.shut_down(crate::rig::DEADLINE);
+    let _left = rig.shut_down(crate::rig::deadline());
 }
 
 fn priorities_have_streams_of_their_own<B: Bench>(bench: &B) {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::jobs::{Ended, Job, run};
 use crate::mutants::{CONTROL, EQUIVALENT, MUTANTS, Mutant, SINGLE_SCHEDULES};
-use crate::run::{litmus, models};
+use crate::run::{Outcome, litmus, models};
 use crate::{Checker, page, soak};
 
 /// One in so many states that are met again is audited.
@@ -148,6 +148,9 @@ pub fn verdict(checker: Checker, ended: &Ended) -> Option<String> {
     if let Some(failure) = &outcome.failure {
         return Some(format!("FAILED in execution {}: {failure}", outcome.executions));
     }
+    if outcome.unfinished {
+        return Some(format!("did not end in time, after {} executions", outcome.executions));
+    }
     if outcome.executions == 0 {
         return Some("executed nothing".to_owned());
     }
@@ -203,10 +206,10 @@ impl Kill {
 
     /// In words.
     pub fn said(&self) -> String {
-        match self.ended.outcome.as_ref().map(|outcome| (&outcome.failure, outcome.executions)) {
-            Some((Some(failure), executions)) => format!("killed at {executions}: {failure}"),
-            Some((None, executions)) => format!("SURVIVED {executions} executions"),
-            None => "did not end".to_owned(),
+        match &self.ended.outcome {
+            Some(Outcome { failure: Some(failure), executions, .. }) => format!("killed at {executions}: {failure}"),
+            Some(Outcome { unfinished: false, executions, .. }) => format!("SURVIVED {executions} executions"),
+            _ => "did not end".to_owned(),
         }
     }
 }

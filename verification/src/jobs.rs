@@ -36,7 +36,7 @@ impl Job {
 /// How a run ended.
 #[derive(Clone, Debug)]
 pub struct Ended {
-    /// What it printed; none when it printed nothing, or did not end in time.
+    /// What it printed; none when it printed nothing, or could not be given up in time.
     pub outcome: Option<Outcome>,
     /// How long it took.
     pub took: Duration,
@@ -60,6 +60,9 @@ pub fn run(jobs: &[Job], limit: Duration) -> Vec<Ended> {
     ends.into_iter().map(ended).collect()
 }
 
+/// A run gives itself up at the limit; one that does not is killed so much later.
+const GRACE: Duration = Duration::from_secs(5);
+
 fn run_one(job: &Job, limit: Duration) -> Ended {
     let start = Instant::now();
     let mut command = Command::new(std::env::current_exe().expect("the running program has a path"));
@@ -76,12 +79,13 @@ fn run_one(job: &Job, limit: Duration) -> Ended {
     if let Some(seed) = job.seed {
         command.args(["--seed", &seed.to_string()]);
     }
+    command.args(["--seconds", &limit.as_secs().to_string()]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
     let mut child = child.expect("the running program can be started again");
     let ended = loop {
         match child.try_wait().expect("a child can be waited for") {
             Some(_) => break true,
-            None if start.elapsed() > limit => break false,
+            None if start.elapsed() > limit + GRACE => break false,
             None => std::thread::sleep(Duration::from_millis(5)),
         }
     };

@@ -57,10 +57,11 @@ enum Command {
     Seek(seek::Reach),
     /// Runs the gate, and writes the page and the pinned executions from it.
     Page,
-    /// Runs every bounded model under loom one preemption deeper than the gate, and keeps the figures for the page.
+    /// Runs every bounded model under loom one preemption deeper than the gate, and keeps the figures for the page: on two
+    /// processors at most three hours.
     Slow {
         /// Seconds that one model is given.
-        #[arg(long, default_value_t = 3600)]
+        #[arg(long, default_value_t = 1000)]
         limit: u64,
     },
     /// Runs every planted defect against every model, and keeps what kills it for the page: minutes to an hour.
@@ -68,6 +69,9 @@ enum Command {
         /// Also under loom, against models that share a line with the defect.
         #[arg(long)]
         loom: bool,
+        /// Seconds that one run is given: what is not killed by then has survived so far.
+        #[arg(long, default_value_t = 20)]
+        limit: u64,
     },
 }
 
@@ -91,7 +95,7 @@ fn main() -> ExitCode {
         Command::Seek(reach) => code(seek::seek(reach)),
         Command::Page => code(gate::gate(true)),
         Command::Slow { limit } => code(slow::slow(Duration::from_secs(limit))),
-        Command::Matrix { loom } => code(slow::matrix(loom)),
+        Command::Matrix { loom, limit } => code(slow::matrix(loom, Duration::from_secs(limit))),
     }
 }
 

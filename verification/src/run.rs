@@ -9,6 +9,7 @@ use std::panic;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -41,6 +42,9 @@ pub struct Order {
     /// Shuttle: replay this schedule, as printed by the failure.
     #[arg(long)]
     pub schedule: Option<String>,
+    /// Seconds after which it is given up, unfinished: what it explored so far is printed.
+    #[arg(long)]
+    pub seconds: Option<u64>,
     /// Print the calls of the failing execution.
     #[arg(long)]
     pub verbose: bool,
@@ -51,6 +55,8 @@ pub struct Order {
 pub struct Outcome {
     /// How many executions there were; where one failed, its number.
     pub executions: u64,
+    /// Whether it was given up before all was explored.
+    pub unfinished: bool,
     /// Why the last one failed.
     pub failure: Option<String>,
     /// Contested paths that no execution took.
@@ -61,11 +67,16 @@ pub struct Outcome {
 
 /// A failed model ends the process with this code.
 pub const FAILED: u8 = 1;
+/// One that was given up, with this.
+pub const UNFINISHED: u8 = 3;
 
 /// Runs and prints the outcome.
 pub fn run(order: &Order) -> ExitCode {
     arm(order.mutant.as_deref());
     fail_at_once(order.verbose);
+    if let Some(seconds) = order.seconds {
+        give_up_after(Duration::from_secs(seconds));
+    }
     let outcome = match order.model.strip_prefix("litmus:") {
         Some(name) => run_litmus(order, name),
         None => run_model(order),
@@ -80,6 +91,15 @@ pub fn run(order: &Order) -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// Ends the process after `limit`, and says that the run did not: a checker's own cap would end it as if it had.
+fn give_up_after(limit: Duration) {
+    std::thread::spawn(move || {
+        std::thread::sleep(limit);
+        print(&Outcome { executions: schedule::executions(), unfinished: true, ..Outcome::default() });
+        std::process::exit(i32::from(UNFINISHED));
+    });
 }
 
 /// The models of a checker.

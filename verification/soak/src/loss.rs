@@ -19,7 +19,7 @@ use tenure_sim::code::Code;
 use tenure_sim::driver::Sim;
 use tenure_sim::fault::Fault;
 
-use crate::rig::{DEADLINE, Lent, Rig};
+use crate::rig::{Lent, Rig, deadline};
 use crate::storm::Dice;
 use crate::tap::Tap;
 
@@ -221,7 +221,7 @@ impl Loss {
         assert_eq!(stats.retired, gone, "C3: everything let go is released once, or leaked and counted: {stats:?}");
         let (log, knew) = (self.rig.tap.log.clone(), self.knows());
         let mark = log.mark();
-        let report = self.rig.shut_down(DEADLINE);
+        let report = self.rig.shut_down(deadline());
         let after = log.since(mark);
         assert!(
             !knew || after.is_empty(),

@@ -202,7 +202,7 @@ impl<D: Driver> Unrest<D> {
         let stats = self.rig.runtime.stats();
         let gone = stats.released + stats.leaked;
         assert_eq!(stats.retired, gone, "C3: everything let go is released once, or leaked and counted: {stats:?}");
-        let report = self.rig.shut_down(crate::rig::DEADLINE);
+        let report = self.rig.shut_down(crate::rig::deadline());
         let left = report.leaked > 0 || report.pins_quarantined > 0;
         assert!(!left || self.leaves, "P7: something was leaked, and no fault explains it: {report:?}");
         assert!(report.is_clean() || self.leaves, "R5: all was let go, so all is given back: {report:?}");
