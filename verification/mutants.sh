@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# cargo-mutants over the files of the core that carry the protocol, with the tests and then the models as what must notice.
-# cargo-mutants lists the mutants; `schemata/` weaves all of them into one copy of the core, which is built once, and tries
-# each on, until something fails:
+# Mutants of the files of the core that carry the protocol, with the tests and then the models as what must notice. They are
+# cargo-mutants', or with `--statements` every statement left out, which cargo-mutants does not try. `schemata/` weaves all of
+# them into one copy of the core, which is built once, and tries each on, until something fails:
 #
 #   1. suite     the conformance suite over one profile of the simulator
 #   2. own       the core's own tests
@@ -12,10 +12,11 @@
 #   7. models    the searches of the pure machines, and the models: under shuttle, and under loom those of at most
 #                $MUTANTS_MOST executions
 #
-# What cannot be woven is left to cargo-mutants itself, which builds each: stages 1, 2 and 4.
+# What cannot be woven is left to cargo-mutants itself, which builds each: stages 1, 2 and 4. A statement that is not does not
+# compile without.
 #
-# `mutants.sh [FILE...]`, such as `point stream/state`; all that are listed below by default. Hours on two processors: it is
-# no part of the gate. Stopped, it goes on where it was, as long as it is for the same commit and files: `rm -r` what it says
+# `mutants.sh [--statements] [FILE...]`, such as `point stream/state`; all that are listed below by default. An hour and more on
+# two processors: it is no part of the gate. Stopped, it goes on where it was, as long as it is for the same commit and files: `rm -r` what it says
 # to begin again. Prints a row a file and a line a survivor; `mutants.tsv` keeps the rows, and says of each survivor why.
 # Needs `cargo install cargo-mutants --locked`. What is left out of the list says `.cargo/mutants.toml`, and here: deleting
 # the `!` of `!mutant!(…)` is that planted defect itself, which the gate tries.
@@ -23,28 +24,36 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 files=(point registration registration/state reclaim reclaim/state reclaim/worker ownership ownership/state
     ownership/follow stream stream/state context capture capture/gate event sync/biased)
+kind=mutants
+[ "${1:-}" != --statements ] || { kind=statements && shift; }
 [ $# = 0 ] || files=("$@")
+paths=("${files[@]/#/core/src/}") && paths=("${paths[@]/%/.rs}")
 most=${MUTANTS_MOST:-2000} jobs=${MUTANTS_JOBS:-2}
 command -v cargo-mutants >/dev/null || { echo "SKIPPED: \`cargo install cargo-mutants --locked\` brings it"; exit 77; }
 [ -z "$(git status --porcelain core)" ] || { echo "core has changes that are not committed: they would be mixed up"; exit 1; }
 
-root=$PWD out=${CARGO_TARGET_DIR:-$PWD/target}/mutants
+root=$PWD out=${CARGO_TARGET_DIR:-$PWD/target}/mutants/$kind
 this="$(git rev-parse HEAD) ${files[*]}"
 if [ "$(cat "$out/this" 2>/dev/null)" != "$this" ]; then
     for tree in woven plain; do git worktree remove --force "$out/$tree" 2>/dev/null || true; done
     git worktree prune
     rm -rf "$out"/{woven,plain,bin,mutants.out,*.tsv,*.json,this}
-    mkdir -p "$out/bin"
+    mkdir -p "$out/bin" "$out/../target"
     git worktree add --quiet --detach "$out/woven"
     git worktree add --quiet --detach "$out/plain"
 fi
 cargo build --quiet --release -p tenure-schemata
 tool=${CARGO_TARGET_DIR:-$root/target}/release/tenure-schemata
-export CARGO_TARGET_DIR="$out/target" CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_MODEL_DEBUG=0 RUST_BACKTRACE=0
+CARGO_TARGET_DIR=$(cd "$out/../target" && pwd)
+export CARGO_TARGET_DIR CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_MODEL_DEBUG=0 RUST_BACKTRACE=0
 
 list() {
+    if [ "$kind" = statements ]; then
+        "$tool" statements "${paths[@]}"
+        return
+    fi
     local given=() file line column rest text
-    for file in "${files[@]}"; do given+=(-f "core/src/$file.rs"); done
+    for file in "${paths[@]}"; do given+=(-f "$file"); done
     while IFS=: read -r file line column rest; do
         case "$rest" in *"delete !"*) ;; *) continue ;; esac
         text=$(sed -n "${line}p" "$file")
@@ -66,7 +75,7 @@ build() {
         cp "$(jq -r "select(.profile.test and .executable and .target.name == \"$target\").executable" "$out/built.json")" \
             "$out/bin/$target"
     done
-    cp "$out"/target/model/{stress,tenure-verification} "$out/bin/"
+    cp "$CARGO_TARGET_DIR"/model/{stress,tenure-verification} "$out/bin/"
 }
 
 try() { # stage, seconds, at a time, the words of a failure, command...
@@ -79,6 +88,10 @@ try() { # stage, seconds, at a time, the words of a failure, command...
 # What was not woven: by cargo-mutants, which says of most that they do not compile. Its numbers and verdicts, as `try` has them.
 rest() {
     local number fate name named=() verdict
+    if [ "$kind" = statements ]; then
+        awk -F'\t' '$2 != "woven" { print $1 "\talone\tunviable\t-\t" }' "$out/woven.tsv" >>"$out/results.tsv"
+        return
+    fi
     while IFS=$'\t' read -r number fate name; do
         [ "$fate" = woven ] || named+=(--re "^$(sed 's/[][\\.*^$+?(){}|]/\\&/g' <<<"$name")\$")
     done <"$out/woven.tsv"

@@ -1,4 +1,5 @@
-//! Mutant schemata: every mutant that cargo-mutants lists, in one source, each armed at run time by its number.
+//! Mutant schemata: every mutant that cargo-mutants lists, or every statement left out, in one source, each armed at run time by
+//! its number.
 //!
 //! cargo-mutants decides what mutants there are, and builds each by itself: for the core, with its models, that is most of a
 //! minute a mutant. Here all of them are written into a copy of the source at once ([`weave`]), that copy is built once, and
@@ -6,16 +7,17 @@
 //!
 //! Nothing here touches the core itself: `mutants.sh` weaves a checked-out copy that it removes afterwards.
 
+pub mod statements;
 pub mod sweep;
 pub mod weave;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// The variable that names the armed mutant, by its place in the list, from 1.
 pub const ARMED: &str = "TENURE_SCHEMA";
 
-/// A mutant, as `cargo mutants --list --json` says it.
-#[derive(Clone, Debug, Deserialize)]
+/// A mutant, as `cargo mutants --list --json` says it, or [`statements`] does.
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Mutant {
     /// The file, from the root of the workspace.
     pub file: String,
@@ -30,7 +32,7 @@ pub struct Mutant {
 }
 
 /// From where to where: `end` is the first character that is not replaced.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct Span {
     /// The first.
     pub start: Place,
@@ -39,7 +41,7 @@ pub struct Span {
 }
 
 /// A place in a text. Both count from 1, columns in characters.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct Place {
     /// The line.
     pub line: usize,

@@ -1,4 +1,5 @@
-//! The program behind `mutants.sh`: `weave` makes a source with all mutants in it, `sweep` tries each on a command.
+//! The program behind `mutants.sh`: `statements` lists what can be left out, `weave` makes a source with all mutants in it, `sweep`
+//! tries each on a command.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -6,12 +7,19 @@ use std::time::Duration;
 
 use clap::Parser;
 use tenure_schemata::Mutant;
+use tenure_schemata::statements::statements;
 use tenure_schemata::sweep::{Stage, Verdict, attempt, open, sweep};
 use tenure_schemata::weave::weave_tree;
 
 #[derive(Parser)]
 #[command(about = "Weaves the mutants that cargo-mutants lists into one source, and tries each on a command")]
 enum Arguments {
+    /// Lists the statements of these files, each as a mutant without it, as cargo-mutants would.
+    Statements {
+        /// The files, from the root of the workspace, where this must be run.
+        #[arg(required = true)]
+        files: Vec<String>,
+    },
     /// Weaves the mutants into a copy of the workspace, and prints what came of each: its number, fate and name.
     Weave {
         /// What `cargo mutants --list --json` printed.
@@ -53,6 +61,12 @@ struct Sweep {
 
 fn main() -> ExitCode {
     match Arguments::parse() {
+        Arguments::Statements { files } => {
+            let read = |file: &String| std::fs::read_to_string(file).expect("a file can be read");
+            let mutants: Vec<_> = files.iter().flat_map(|file| statements(file, &read(file))).collect();
+            println!("{}", serde_json::to_string(&mutants).expect("a mutant is plain data"));
+            ExitCode::SUCCESS
+        }
         Arguments::Weave { list, tree, packages } => {
             let text = std::fs::read_to_string(list).expect("the list can be read");
             let mutants: Vec<Mutant> = serde_json::from_str(&text).expect("a list as cargo-mutants prints it");

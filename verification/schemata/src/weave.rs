@@ -4,6 +4,7 @@
 //! |---|---|
 //! | a function's value | `if crate::schema(7) { return value; }` before its body |
 //! | an operator, a `!`, a field of a structure | `(if crate::schema(7) { changed } else { as it was })` |
+//! | a statement | `if !crate::schema(7) { as it was; }` |
 //! | a guard of an arm | the same, with `true` or `false` |
 //! | an arm without a guard | a guard that is false when armed |
 //!
@@ -19,7 +20,7 @@ use serde_json::Value;
 use syn::spanned::Spanned as _;
 use syn::visit::{self, Visit};
 
-use crate::{ARMED, Mutant};
+use crate::{ARMED, Mutant, statements};
 
 /// A source with mutants in it.
 #[derive(Debug, Default)]
@@ -30,12 +31,15 @@ pub struct Woven {
     own: Vec<(Range<usize>, usize)>,
     /// What each place became, with the mutants of it: an error elsewhere in it may be any one's.
     shared: Vec<(Range<usize>, Vec<usize>)>,
+    /// Where something that may not be dropped after all is dropped: an error behind that speaks of a borrow may be due to it.
+    drops: Vec<(usize, usize)>,
 }
 
 /// How mutants of one place are written. In the order of nesting, where two cover the same text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Form {
     Body,
+    Statement,
     Guard,
     Choice,
     /// Has no text of its own: comes after a pattern.
@@ -70,6 +74,12 @@ impl<'ast> Visit<'ast> for Places {
         if let (Some(first), Some(last)) = (block.stmts.first(), block.stmts.last()) {
             let range = first.span().byte_range().start..last.span().byte_range().end;
             self.add("FnValue", range.start, Form::Body, range);
+        }
+        for statement in &block.stmts {
+            if let syn::Stmt::Expr(expression, _) = statement {
+                let range = expression.span().byte_range();
+                self.add(statements::GENRE, range.start, Form::Statement, range);
+            }
         }
         visit::visit_block(self, block);
     }
@@ -176,11 +186,12 @@ impl Woven {
         let begin = self.text.len();
         self.text += match patch.form {
             Form::Body => "",
+            Form::Statement => "if true",
             Form::Guard | Form::Choice => "(",
             Form::Unguarded => " if true",
         };
         for (number, mutant) in &patch.mutants {
-            if patch.form == Form::Unguarded {
+            if matches!(patch.form, Form::Unguarded | Form::Statement) {
                 self.text += &format!(" && !crate::schema({number})");
                 continue;
             }
@@ -190,14 +201,27 @@ impl Woven {
             self.own.push((own..self.text.len(), *number));
             self.text += if patch.form == Form::Body { " } " } else { " } else " };
         }
-        let (open, close) = if matches!(patch.form, Form::Guard | Form::Choice) { ("{ ", " })") } else { ("", "") };
+        let (open, close) = match patch.form {
+            Form::Guard | Form::Choice => ("{ ", " })"),
+            Form::Statement => (" { ", "; }"),
+            Form::Body | Form::Unguarded => ("", ""),
+        };
         self.text += open;
         // What a body holds is not the mutants' of its value.
         let head = begin..self.text.len();
+        if patch.form == Form::Statement && source[patch.range.clone()].starts_with("drop(") {
+            self.drops.extend(patch.mutants.iter().map(|(number, _)| (begin, *number)));
+        }
         self.copy(source, patch.range.clone(), inner);
         self.text += close;
         let shared = if patch.form == Form::Body { head } else { begin..self.text.len() };
         self.shared.push((shared, patch.mutants.iter().map(|(number, _)| *number).collect()));
+    }
+
+    /// The mutant that leaves out the last drop before these bytes.
+    fn drop_before(&self, bytes: &Range<usize>) -> Vec<usize> {
+        let before = self.drops.iter().rev().find(|(at, _)| *at < bytes.start);
+        before.map(|(_, number)| *number).into_iter().collect()
     }
 
     /// The mutants that an error at these bytes speaks of.
@@ -305,10 +329,17 @@ fn refused(tree: &Path, packages: &[String], written: &BTreeMap<String, Woven>) 
         let Some(message) = line.get("message").filter(|message| message["level"] == "error") else { continue };
         let spans = message["spans"].as_array().into_iter().flatten();
         let (primary, other): (Vec<_>, Vec<_>) = spans.partition(|span| span["is_primary"] == true);
-        let of = |spans: Vec<&Value>| spans.into_iter().flat_map(|span| blame(span, written)).collect::<Vec<_>>();
-        let mut numbers = of(primary);
-        if numbers.is_empty() {
-            numbers = of(other);
+        let of = |spans: &[&Value], blamed: Blamed| {
+            spans.iter().flat_map(|span| blame(span, written, blamed)).collect::<Vec<_>>()
+        };
+        // A borrow that lasts to the end of the block, since what ended it may not be dropped.
+        let lasts = |span: &Value| span["label"].as_str().is_some_and(|label| label.contains("is dropped"));
+        let lasts = primary.iter().chain(&other).any(|span| lasts(span));
+        let mut numbers = if lasts { of(&primary, Woven::drop_before) } else { Vec::new() };
+        for spans in [&primary, &other] {
+            if numbers.is_empty() {
+                numbers = of(spans, Woven::blamed);
+            }
         }
         let aborting = message["spans"].as_array().is_none_or(Vec::is_empty);
         assert!(aborting || !numbers.is_empty(), "an error that is no mutant's: {}", message["rendered"]);
@@ -318,15 +349,18 @@ fn refused(tree: &Path, packages: &[String], written: &BTreeMap<String, Woven>) 
     blamed
 }
 
+/// Whom a woven source blames for an error at these bytes.
+type Blamed = fn(&Woven, &Range<usize>) -> Vec<usize>;
+
 /// The mutants at a span of a message, or at the place that a macro was called from.
-fn blame(span: &Value, written: &BTreeMap<String, Woven>) -> Vec<usize> {
+fn blame(span: &Value, written: &BTreeMap<String, Woven>, blamed: Blamed) -> Vec<usize> {
     let byte = |name: &str| usize::try_from(span[name].as_u64()?).ok();
     let name = span["file_name"].as_str().unwrap_or_default();
     let woven = written.iter().find(|(file, _)| name.ends_with(file.as_str()));
     let bytes = byte("byte_start").zip(byte("byte_end"));
-    let numbers = woven.zip(bytes).map(|((_, woven), (start, end))| woven.blamed(&(start..end))).unwrap_or_default();
+    let numbers = woven.zip(bytes).map(|((_, woven), (start, end))| blamed(woven, &(start..end))).unwrap_or_default();
     match span["expansion"]["span"] {
-        Value::Object(_) if numbers.is_empty() => blame(&span["expansion"]["span"], written),
+        Value::Object(_) if numbers.is_empty() => blame(&span["expansion"]["span"], written, blamed),
         _ => numbers,
     }
 }

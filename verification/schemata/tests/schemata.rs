@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use tenure_schemata::statements::statements;
 use tenure_schemata::sweep::{Stage, Verdict, attempt, open, sweep};
 use tenure_schemata::weave::{Fate, weave_tree};
 use tenure_schemata::{ARMED, Mutant, Place, Span};
@@ -44,6 +45,7 @@ const MUTANTS: &[(&str, &str, &str, &str, Fate, &str)] = &[
     ),
     ("BinaryOperator", "number > 5", ">", "<", Fate::Woven, "8 [1] [true, false, false] 12 [11, 12, 13] 7 80 3 2"),
     ("StructField", "left: 7,", "left: 7", "", Fate::Woven, "8 [1] [true, false, false] 12 [11, 13, 13] 70 80 3 2"),
+    ("Statement", "count += 2", "count += 2", "", Fate::Woven, "8 [1] [true, false, false] 10 [11, 13, 13] 7 80 3 2"),
     ("BinaryOperator", "&& let", "&&", "||", Fate::Left, ""),
     ("FnValue", "[1, 2].into_iter()", "[1, 2].into_iter()", "::std::iter::empty()", Fate::Left, ""),
 ];
@@ -104,6 +106,20 @@ fn each_kind_of_mutant_is_woven_or_left() {
             assert_eq!(said(&program, number), expected, "{}", mutant.name);
         }
     }
+}
+
+#[test]
+fn every_statement_is_listed_but_values_and_jumps() {
+    let source = "fn f() -> u32 {\n    let a = 1;\n    if a == 2 {\n        return 3;\n    }\n    drop(a);\n    println!();\n    a\n}\n\
+                  fn g() {\n    for _ in 0..2 {\n        f();\n    }\n}\nmod tests {\n    fn h() {\n        f();\n    }\n}\n";
+    let named: Vec<_> = statements("f.rs", source).into_iter().map(|mutant| mutant.name).collect();
+    let expected = [
+        "3:5: leave out if a == 2 {",
+        "6:5: leave out drop(a)",
+        "11:5: leave out for _ in 0..2 {",
+        "12:9: leave out f()",
+    ];
+    assert_eq!(named, expected.map(|name| format!("f.rs:{name}")));
 }
 
 fn stage(command: &str) -> Stage {
