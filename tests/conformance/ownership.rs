@@ -18,6 +18,7 @@ list_cases!("ownership": raw [] contract [
     o2_busy_until_the_work_has_completed,
     o2_one_launches_one_synchronizes,
     o2_the_owners_own_read_is_work_too,
+    o2_reads_of_an_owner_before_are_not_the_next_ones,
     o3_a_read_waits_for_the_write,
     o3_a_host_write_waits_for_reads,
     o3_a_view_keeps_the_device_away,
@@ -31,6 +32,7 @@ list_cases!("ownership": raw [] contract [
     o7_a_handle_used_again_is_not_the_same_stream,
     o8_nothing_of_zero_size_reaches_the_driver,
     o9_two_readers_are_both_waited_for,
+    o9_the_owners_read_is_waited_for_when_another_joined,
     o9_more_readers_than_slots,
     o9_finished_readers_are_forgotten,
 ]);
@@ -170,6 +172,24 @@ fn o2_the_owners_own_read_is_work_too<B: Bench>(bench: &B) {
     brake.release();
     assert_eq!(stream.read(&y).expect("a read"), [4; 4], "O3: the read saw the write");
     drop((stream, y));
+    rig.drain();
+    rig.close();
+}
+
+fn o2_reads_of_an_owner_before_are_not_the_next_ones<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let (a, b) = (rig.stream(), rig.stream());
+    let mut pinned = rig.runtime.wrap(vec![3_u32; 4]).expect("a wrap");
+    let mut y = rig.four(&a, 0);
+    rig.bump(&a, &mut pinned, 1).expect("a write is launched: the stream owns the memory");
+    for _ in 0..8 {
+        rig.sum(&a, &pinned, &mut y).expect("a read is launched");
+    }
+    rig.bump(&b, &mut pinned, 1).expect("a write elsewhere is launched, the first of its stream");
+    b.synchronize().expect("a wait");
+    assert!(!pinned.is_busy(), "O2: its stream has no submission that is not complete");
+    assert_eq!(a.read(&y).expect("a read"), [32; 4], "O1: the reads came before the second write");
+    drop((a, b, y, pinned));
     rig.drain();
     rig.close();
 }
@@ -466,6 +486,26 @@ fn o9_two_readers_are_both_waited_for<B: Bench>(bench: &B) {
     assert!(!c.is_idle().expect("a question"), "O9: the writer waits for the held reader as well");
     brake.release();
     assert_eq!(a.read(&y).expect("a read"), [1; 4], "O9: the held reader read what was there before the write");
+    assert_eq!(c.read(&x).expect("a read"), [101; 4], "and the write came");
+    drop((a, b, c, x, y, z));
+    rig.close();
+}
+
+fn o9_the_owners_read_is_waited_for_when_another_joined<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let (a, b, c) = (rig.stream(), rig.stream(), rig.stream());
+    let (mut x, mut y, mut z) = (rig.four(&a, 1), rig.four(&a, 0), rig.four(&b, 0));
+    // The write is done, so that nothing but the read is left to wait for.
+    a.synchronize().expect("a wait");
+    let brake = Brake::new(bench);
+    brake.hold(&a);
+    rig.sum(&a, &x, &mut y).expect("the owner's held read is launched");
+    rig.sum(&b, &x, &mut z).expect("a reader joins");
+    rig.bump(&c, &mut x, 100).expect("the writer is launched");
+    b.synchronize().expect("the reader that joined ends");
+    assert!(!c.is_idle().expect("a question"), "O9: the writer waits for the owner's held read as well");
+    brake.release();
+    assert_eq!(a.read(&y).expect("a read"), [1; 4], "O9: the held read read what was there before the write");
     assert_eq!(c.read(&x).expect("a read"), [101; 4], "and the write came");
     drop((a, b, c, x, y, z));
     rig.close();
