@@ -131,15 +131,18 @@ fn is_right_reason(error: &LoadError) -> Result<(), String> {
 struct Simulated {
     path: PathBuf,
     profile: &'static str,
+    has_pools: bool,
 }
 
 impl Simulated {
     /// One for each version that a profile stands for.
     fn all() -> Result<Vec<Self>, String> {
         let (cuda, amd) = (built("hip_over_sim_cuda")?, built("hip_over_sim_amd")?);
-        let of = |path: &Path, profile| Self { path: path.to_owned(), profile };
+        let of = |path: &Path, profile| Self { path: path.to_owned(), profile, has_pools: true };
         let versions = ["hip-5.7", "hip-6.4", "hip-7.0", "hip-7.2"];
-        Ok([of(&cuda, "cuda-13")].into_iter().chain(versions.map(|profile| of(&amd, profile))).collect())
+        let without_pools = Self { has_pools: false, ..of(&amd, "hip-6.4") };
+        let all = [of(&cuda, "cuda-13"), without_pools].into_iter();
+        Ok(all.chain(versions.map(|profile| of(&amd, profile))).collect())
     }
 
     fn variables(&self) -> Vec<(&'static str, String)> {
@@ -149,16 +152,18 @@ impl Simulated {
             ("TENURE_HIPRTC_LIBRARY", path),
             ("TENURE_CACHE_DIR", String::new()),
             ("TENURE_SIMULATED_PROFILE", self.profile.to_owned()),
+            ("TENURE_SIMULATED_POOLS", u8::from(self.has_pools).to_string()),
         ]
     }
 
     /// Every case.
     fn suite(&self) -> Vec<Trial> {
         let profile = self.profile;
+        let pools = if self.has_pools { "" } else { " without pools" };
         let run = cases::<HipBench>().into_iter().filter(|case| needs_simulator(profile, case.name).is_none());
         run.map(|case| {
             let (name, variables) = (case.name, self.variables());
-            Trial::test(format!("{profile} over the simulator: {name}"), move || {
+            Trial::test(format!("{profile}{pools} over the simulator: {name}"), move || {
                 judge(profile, name, &in_its_own_process(name, &variables)?)
             })
         })

@@ -16,12 +16,13 @@ use tenure_tests::faulty::OnPurpose;
 use tenure_tests::rig::Rig;
 use tenure_tests::volume::{self, Plan};
 
-/// How the device moves in one run of the suite.
-const DRIVES: [(&str, Drive, u64); 4] = [
-    ("uniform", Drive::Seeded, 0),
-    ("lazy", Drive::Seeded, 2),
-    ("eager", Drive::Seeded, 3),
-    ("threaded", Drive::Threaded, 0),
+/// How the device moves in one run of the suite, by which seed, and whether it has memory pools.
+const DRIVES: [(&str, Drive, u64, bool); 5] = [
+    ("uniform", Drive::Seeded, 0, true),
+    ("lazy", Drive::Seeded, 2, true),
+    ("eager", Drive::Seeded, 3, true),
+    ("threaded", Drive::Threaded, 0, true),
+    ("without pools", Drive::Seeded, 0, false),
 ];
 
 fn main() {
@@ -89,10 +90,12 @@ fn check_volume_notices() {
     }
 }
 
-fn trial(profile: &'static str, (drive_name, drive, seed): (&'static str, Drive, u64), case: Case<SimBench>) -> Trial {
+fn trial(profile: &'static str, how: (&'static str, Drive, u64, bool), case: Case<SimBench>) -> Trial {
+    let (drive_name, drive, seed, pools) = how;
     let name = format!("{profile} {drive_name} {}", case.name);
     Trial::test(name, move || {
-        let bench = SimBench::new(Profile::named(profile).expect("a listed profile"), drive, seed);
+        let make = if pools { SimBench::new } else { SimBench::without_pools };
+        let bench = make(Profile::named(profile).expect("a listed profile"), drive, seed);
         let outcome = run(&bench, &case);
         match (outcome, departure(profile, case.name)) {
             (Ok(()), None) => Ok(()),

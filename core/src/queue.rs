@@ -593,7 +593,8 @@ impl<D: Driver> Stream<D> {
         let anchor = self.lease.anchor.clone();
         let context = &anchor.context;
         let record = Record::new();
-        let address = if context.capabilities.stream_ordered_memory {
+        let is_ordered = context.capabilities.stream_ordered_memory;
+        let address = if is_ordered {
             // The allocation is a submission that writes the buffer: whoever uses it elsewhere is ordered after it
             // (O1).
             context.guarded_scope(Call::MallocAsync, || {
@@ -608,7 +609,8 @@ impl<D: Driver> Stream<D> {
         };
         if address.0 == 0 {
             // Some pools have been seen to say so when they are empty.
-            return Err(Error::Driver(DriverFailure::null(Call::MallocAsync)));
+            let call = if is_ordered { Call::MallocAsync } else { Call::Malloc };
+            return Err(Error::Driver(DriverFailure::null(call)));
         }
         Ok(Allocation { id: ResourceId::fresh(), address, bytes, record, anchor })
     }

@@ -123,6 +123,12 @@ impl Config {
         self
     }
 
+    /// The device has no memory pools; see [`Builder::without_pools`](crate::driver::Builder::without_pools).
+    pub fn without_pools(mut self) -> Self {
+        self.builder = self.builder.without_pools();
+        self
+    }
+
     /// Operations start and finish in one step: fewer orders to walk.
     pub fn whole_steps(mut self) -> Self {
         self.builder = self.builder.whole_steps();

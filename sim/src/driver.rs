@@ -48,7 +48,7 @@ use crate::event::{
 };
 use crate::fault::Fault;
 use crate::kernel::{KernelFunction, Library};
-use crate::profile::{Profile, Quirk};
+use crate::profile::Profile;
 use crate::trace::{self, Names, Trace};
 use parking_lot::Mutex;
 use std::fmt;
@@ -249,6 +249,13 @@ impl Builder {
     /// Operations start and finish in one step: fewer schedules with the same outcomes, and no overlap in time.
     pub fn whole_steps(mut self) -> Self {
         self.settings.whole_steps = true;
+        self
+    }
+
+    /// The device has no memory pools, as where `hipDeviceAttributeMemoryPoolsSupported` is 0: memory is allocated and freed
+    /// for the whole device, and not in a stream's order.
+    pub fn without_pools(mut self) -> Self {
+        self.settings.pools = false;
         self
     }
 
@@ -721,13 +728,6 @@ const REPORT_ROWS: usize = 80;
 /// For how many simulations a thread remembers its number.
 const NUMBERS_KEPT_MAX: usize = 16;
 
-fn capabilities(profile: &Profile) -> Capabilities {
-    let mut capabilities = Capabilities::default();
-    capabilities.relaxed_protects_events = !profile.has(Quirk::EventQueryIgnoresMode);
-    capabilities.refuses_overlap = !profile.has(Quirk::OverlapAccepted);
-    capabilities
-}
-
 fn host_region(call: Call, pointer: HostPointer, bytes: usize) -> Option<Region> {
     let start = pointer.address() as u64;
     Some(Region { call, bytes: start..start + bytes.max(1) as u64 })
@@ -743,7 +743,7 @@ impl Driver for Sim {
     type Error = SimError;
 
     fn capabilities(&self) -> Capabilities {
-        capabilities(self.shared().world.lock().engine.profile())
+        self.shared().world.lock().engine.capabilities()
     }
 
     fn stream_create(&self, priority: Priority) -> Result<SimStream, SimError> {

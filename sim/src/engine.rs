@@ -56,7 +56,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use slab::Slab;
-use tenure::driver::CaptureMode;
+use tenure::driver::{Capabilities, CaptureMode};
 
 use self::capture::Capture;
 use self::graph::{Executable, Graph};
@@ -84,12 +84,14 @@ pub struct Settings {
     pub whole_steps: bool,
     /// Events are kept for [`Engine::take_events`]. Without it nothing is told but violations.
     pub events: bool,
+    /// There is memory in the order of a stream. Without it the calls for it fail with 801.
+    pub pools: bool,
 }
 
 impl Default for Settings {
-    /// Starts and finishes apart, events on.
+    /// Starts and finishes apart, events on, with pools.
     fn default() -> Self {
-        Self { whole_steps: false, events: true }
+        Self { whole_steps: false, events: true, pools: true }
     }
 }
 
@@ -285,6 +287,15 @@ impl Engine {
     /// Its profile.
     pub fn profile(&self) -> &Profile {
         &self.profile
+    }
+
+    /// What it can do beyond the least.
+    pub fn capabilities(&self) -> Capabilities {
+        let mut capabilities = Capabilities::default();
+        capabilities.stream_ordered_memory = self.settings.pools;
+        capabilities.relaxed_protects_events = !self.profile.has(Quirk::EventQueryIgnoresMode);
+        capabilities.refuses_overlap = !self.profile.has(Quirk::OverlapAccepted);
+        capabilities
     }
 
     /// Adds a kernel that modules loaded from now on, and those loaded already, will find under this name.

@@ -7,6 +7,7 @@
 //! | variable | meaning |
 //! |---|---|
 //! | `TENURE_SIMULATED_PROFILE` | which driver the device behaves as (cuda-13) |
+//! | `TENURE_SIMULATED_POOLS` | `0`: the device has no memory pools |
 //! | `TENURE_SIMULATED_FAILURE` | `FUNCTION:N:CODE`: the N-th call of that function, from 1, returns that code and does nothing; `FUNCTION:N:CODE:sticky`: so does every later call of any |
 //!
 //! Every handle is a number that stands for an entry of a table, so a stale one is an error and never a crash.
@@ -153,7 +154,9 @@ static LIBRARY: LazyLock<Library> = LazyLock::new(|| {
     let named = std::env::var("TENURE_SIMULATED_PROFILE").unwrap_or_else(|_| "cuda-13".into());
     let profile = Profile::NAMES.iter().copied().find(|name| *name == named).unwrap_or("cuda-13");
     let behaviour = Profile::named(profile).unwrap_or_else(Profile::cuda_13);
-    let sim = Sim::builder().profile(behaviour).drive(Drive::Threaded).trace_rows(0).build();
+    let builder = Sim::builder().profile(behaviour).drive(Drive::Threaded).trace_rows(0);
+    let has_pools = std::env::var("TENURE_SIMULATED_POOLS").as_deref() != Ok("0");
+    let sim = if has_pools { builder.build() } else { builder.without_pools().build() };
     add_all_kernels(&sim);
     Library {
         sim,
@@ -338,12 +341,12 @@ export! {
     hipDeviceGetDefaultMemPool(pool: Out<Handle>, _device: c_int) |_l| Ok(pool.set(std::ptr::without_provenance_mut(16)))
     hipMemPoolSetAttribute(_pool: Handle, _attribute: c_int, _value: Handle) |_l| Ok(0)
     hipMemGetInfo(free: Out<usize>, total: Out<usize>) |_l| Ok(free.set(1 << 33) + total.set(1 << 34))
-    hipDeviceGetAttribute(value: Out<c_int>, attribute: c_int, _device: c_int) |_l| match attribute {
+    hipDeviceGetAttribute(value: Out<c_int>, attribute: c_int, _device: c_int) |l| match attribute {
         23 => Ok(value.set(9)),
         61 => Ok(value.set(0)),
         63 => Ok(value.set(1)),
         87 => Ok(value.set(32)),
-        88 => Ok(value.set(1)),
+        88 => Ok(value.set(c_int::from(l.sim.capabilities().stream_ordered_memory))),
         _ => Err(INVALID_VALUE),
     }
     hipGetDevicePropertiesR0600(properties: *mut c_char, _device: c_int) |_l| {

@@ -44,6 +44,10 @@ impl Engine {
         })
     }
 
+    fn need_pools(&self) -> Result<(), Code> {
+        if self.settings.pools { Ok(()) } else { Err(Code::NOT_SUPPORTED) }
+    }
+
     fn free_plain(&mut self, address: DeviceAddress) -> Result<Answer<()>, Code> {
         let (slot, named) = self.named_or_violation(address)?;
         self.memory.unname(slot);
@@ -64,7 +68,7 @@ impl Engine {
     /// Allocates `bytes` of device memory in the order of the stream, or as a node of its capture.
     ///
     /// # Errors
-    /// As [`malloc`](Self::malloc); a stale handle; what a submission may return.
+    /// As [`malloc`](Self::malloc); a stale handle; what a submission may return; 801 on a device without pools.
     pub fn malloc_async(
         &mut self,
         thread: HostThread,
@@ -73,6 +77,7 @@ impl Engine {
     ) -> Result<Answer<DeviceAddress>, Code> {
         self.waiting(thread, Call::MallocAsync, |engine| {
             let stream = engine.resolve(stream)?;
+            engine.need_pools()?;
             if engine.streams[stream as usize].capture.is_some() {
                 return engine.record_allocation(stream, bytes).map(Answer::Done);
             }
@@ -111,6 +116,7 @@ impl Engine {
     ) -> Result<Answer<()>, Code> {
         self.waiting(thread, Call::FreeAsync, |engine| {
             let stream = engine.resolve(stream)?;
+            engine.need_pools()?;
             if engine.streams[stream as usize].capture.is_some() {
                 return engine.record_free(stream, address).map(Answer::Done);
             }

@@ -39,7 +39,7 @@ impl Bench {
         let mut library = Library::new();
         library.add("spin", || {});
         library.add("touch", |mut bytes: Write<'_, u8>| bytes.fill(1));
-        let settings = Settings { whole_steps: false, events: false };
+        let settings = Settings { events: false, ..Settings::default() };
         let mut engine = Engine::with_kernels(profile.clone(), settings, Arc::new(library));
         let mut host = vec![0; HOST_BYTES + PAGE];
         let start = host.as_mut_ptr() as usize;
