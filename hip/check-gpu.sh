@@ -18,6 +18,7 @@
 #   smoke         every call of the driver, every result checked
 #   tour          a real program; its results equal the simulator's
 #   conformance   the suite of every driver
+#   plain         the same, on the device opened without memory in the order of streams
 #   storm         threads that capture, drop, wrap, poll, wait and recycle at random
 #   volume        1,000,000 launches and 100,000 wraps from 8 threads, each accounted for
 #   facts         what the device does, call by call, and whether the profile says so
@@ -29,7 +30,7 @@ set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/.."
-all="doctor smoke tour conformance storm volume facts sanitizer bench"
+all="doctor smoke tour conformance plain storm volume facts sanitizer bench"
 bin='' profile='' failed=0 skipped=0 passed=0
 out=${CARGO_TARGET_DIR:-target}/check-gpu
 
@@ -111,12 +112,20 @@ tour() {
 }
 
 conformance() {
+    suite conformance 1
+}
+
+plain() {
+    suite plain 0
+}
+
+suite() { # step, pools
     # CUDA loads a kernel at its first launch, for which it may wait until a held stream goes on.
-    if TENURE_TEST_HIP=1 CUDA_MODULE_LOADING=EAGER run conformance 300 "$bin/on_hip"; then
-        good conformance "$(grep 'need the simulator$' "$out/conformance.log") ($took s)"
+    if TENURE_TEST_POOLS=$2 TENURE_TEST_HIP=1 CUDA_MODULE_LOADING=EAGER run "$1" 300 "$bin/on_hip"; then
+        good "$1" "$(grep 'need the simulator$' "$out/$1.log") ($took s)"
     else
-        bad conformance "$(grep -c 'FAILED$' "$out/conformance.log") cases failed ($took s)"
-        grep 'FAILED$' "$out/conformance.log" | sed 's/^/         | /'
+        bad "$1" "$(grep -c 'FAILED$' "$out/$1.log") cases failed ($took s)"
+        grep 'FAILED$' "$out/$1.log" | sed 's/^/         | /'
     fi
 }
 

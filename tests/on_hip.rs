@@ -7,6 +7,8 @@
 //! because a library that is there does not work. Where `TENURE_TEST_HIP` is set there must be a device. Then, in place
 //! of the device, the suite runs on HIP over the simulator (`hip_over_sim`): all of `tenure-hip`, as each version's
 //! profile has it behave, and with each C function failing at each position.
+//!
+//! `TENURE_TEST_POOLS=0` opens the device without memory in the order of streams.
 
 use std::env;
 use std::fmt::Display;
@@ -17,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use tenure_hip::sys::Runtime;
-use tenure_hip::{Hip, LoadError};
+use tenure_hip::{Hip, LoadError, Options};
 use tenure_tests::bench::Bench;
 use tenure_tests::conformance::{Case, cases};
 use tenure_tests::expectations::departure;
@@ -302,7 +304,9 @@ fn run_case(name: &str) -> ExitCode {
     let Some(case) = cases::<HipBench>().into_iter().find(|case| case.name == name) else {
         return told("no such case");
     };
-    let bench = match Hip::open(0).map(HipBench::new) {
+    let mut options = Options::default();
+    options.stream_ordered_memory = env::var("TENURE_TEST_POOLS").as_deref() != Ok("0");
+    let bench = match Hip::open_with(0, options).map(HipBench::new) {
         Err(error) => return told(format!("no device: {error}")),
         Ok(Err(error)) => return told(format!("the bench's kernels: {error}")),
         Ok(Ok(bench)) => bench,

@@ -52,11 +52,14 @@ pub struct Options {
     /// How many bytes of freed stream-ordered memory the device's default pool keeps instead of giving them back to the
     /// system at the next wait; `None` leaves the pool as it is. All of it by default. Concerns the whole process.
     pub pool_retention_bytes: Option<u64>,
+    /// Whether memory is allocated and freed in the order of streams, where device and library can. It is unless said. Where it
+    /// is not, as for a library whose pools are not to be trusted, each free waits for the whole device.
+    pub stream_ordered_memory: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { compile: CompileOptions::default(), pool_retention_bytes: Some(u64::MAX) }
+        Self { compile: CompileOptions::default(), pool_retention_bytes: Some(u64::MAX), stream_ordered_memory: true }
     }
 }
 
@@ -163,7 +166,8 @@ impl Hip {
 
     fn detect_capabilities(&self) -> Capabilities {
         let runtime = &self.library.runtime;
-        let pools = device::attribute(self.library, sys::ATTRIBUTE_MEMORY_POOLS_SUPPORTED, self.device) == Some(1);
+        let pools = self.options.stream_ordered_memory
+            && device::attribute(self.library, sys::ATTRIBUTE_MEMORY_POOLS_SUPPORTED, self.device) == Some(1);
         let mut capabilities = Capabilities::default();
         capabilities.stream_ordered_memory =
             pools && runtime.hipMallocAsync.is_some() && runtime.hipFreeAsync.is_some();
@@ -522,6 +526,9 @@ impl Driver for Hip {
     }
 
     fn malloc_async(&self, stream: &Stream, bytes: u64) -> Result<DeviceAddress, Error> {
+        if !self.capabilities.stream_ordered_memory {
+            return Err(Error::unsupported("hipMallocAsync", "there is no memory in stream order on this device"));
+        }
         let (bytes, mut raw) = (size("hipMallocAsync", bytes)?, std::ptr::null_mut());
         let code = self.on_device(|runtime| {
             // SAFETY: H2, H3. A live stream and a local pointer.

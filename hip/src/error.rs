@@ -25,7 +25,7 @@ pub(crate) const NOT_SUPPORTED: c_int = 801;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Origin {
-    /// The library lacks the function. The code is 801, as if it had refused.
+    /// The library lacks the function, or the device was opened without it. The code is 801, as if it had refused.
     Absent,
     /// `libamdhip64` returned the code.
     Hip,
@@ -113,6 +113,12 @@ impl Error {
     fn absent(function: &'static str) -> Self {
         let text = "the loaded library does not have this function".into();
         Self::new(Origin::Absent, function, NOT_SUPPORTED, "missing function".into(), text)
+    }
+
+    /// A function that is not called, because the device was opened without what it is for.
+    #[cold]
+    pub(crate) fn unsupported(function: &'static str, text: &str) -> Self {
+        Self::new(Origin::Absent, function, NOT_SUPPORTED, "not supported".into(), text.into())
     }
 
     fn new(origin: Origin, function: &'static str, code: c_int, name: String, text: String) -> Self {
