@@ -184,7 +184,7 @@ one() {
     smoke) simple smoke 60 "$bin/smoke" ;;
     storm) simple storm 120 "$bin/stress" --on hip --seeds 20 --threads 8 --steps 60 ;;
     volume) simple volume 240 "$bin/stress" --on hip --launches 1000000 --wraps 100000 --threads 8 ;;
-    tour | conformance | facts | sanitizer | bench) "$1" ;;
+    tour | conformance | plain | facts | sanitizer | bench) "$1" ;;
     *) die "no such step: $1 (there are $all)" ;;
     esac
 }
