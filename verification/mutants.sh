@@ -25,7 +25,8 @@ cd "$(dirname "$0")/.."
 files=(point registration registration/state reclaim reclaim/state reclaim/worker ownership ownership/state
     ownership/follow stream stream/state context capture capture/gate event sync/biased)
 kind=mutants
-[ "${1:-}" != --statements ] || { kind=statements && shift; }
+# Statements also of the rest.
+[ "${1:-}" != --statements ] || { kind=statements && files+=(queue buffer pinned runtime future hold kernel driver) && shift; }
 [ $# = 0 ] || files=("$@")
 paths=("${files[@]/#/core/src/}") && paths=("${paths[@]/%/.rs}")
 most=${MUTANTS_MOST:-2000} jobs=${MUTANTS_JOBS:-2}
@@ -100,7 +101,9 @@ rest() {
         "${named[@]}" --test-package tenure --test-package tenure-tests -- --lib --test on_sim) || true
     for verdict in caught:failed timeout:hung unviable:unviable missed:passed; do
         while read -r name; do
-            number=$(awk -F'\t' -v name="$name" '$3 == name { print $1 }' "$out/woven.tsv")
+            number=$(awk -F'\t' -v name="$name" '$2 != "woven" && $3 == name { print $1 }' "$out/woven.tsv")
+            # Fields that are deleted pass its filter unasked.
+            [ -n "$number" ] || continue
             printf '%s\talone\t%s\t-\t\n' "$number" "${verdict#*:}" >>"$out/results.tsv"
         done <"$out/mutants.out/${verdict%:*}.txt"
     done

@@ -150,7 +150,7 @@ if has miri && has rust-src; then
     sweep miri "Data race detected" cargo +nightly miri run -q --target-dir "$target/miri" -p tenure-racing --
     # One test counts to hundreds of thousands against a clock.
     whole "the core's own tests" 4 600 cargo +nightly miri test -q --target-dir "$target/miri" -p tenure --lib -- --skip no_notification_is_lost
-    pooled="ownership::o1 ownership::o9_the registration::p4 registration::p9_a_failed registration::host_memory_of_the
+    pooled="ownership::o1 ownership::o9_the registration::p4 registration::p9_a_failed_register registration::host_memory_of_the
         capture::c4 capture::a_graph_tells"
     plain=ownership::o6_the_last
     # shellcheck disable=SC2086 # words
