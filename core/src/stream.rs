@@ -499,3 +499,28 @@ impl<D: Driver> StreamState<D> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s2_a_claim_sees_whether_any_guest_is_inside() {
+        let visits = Visits::new();
+        for guests in 1..=3 {
+            for _ in 0..guests {
+                visits.enter();
+                assert_eq!(visits.look(), None, "S2: somebody is inside");
+            }
+            for _ in 1..guests {
+                visits.leave();
+                assert_eq!(visits.look(), None, "S2: not all have left");
+            }
+            visits.leave();
+            let word = visits.look().expect("S5: after any number of visits, nobody is inside");
+            visits.enter();
+            visits.leave();
+            assert!(!visits.confirm(word), "S3: somebody came and went since");
+        }
+    }
+}
