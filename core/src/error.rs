@@ -119,8 +119,10 @@ pub enum PinError {
     Scoped,
     /// Work on the memory is not known to have ended: it stays registered and alive (P11).
     StillInUse,
-    /// Other wraps still use the registration.
+    /// Other wraps, or graphs, still use the registration.
     Shared,
+    /// What was wrapped is of another type, or nobody's.
+    OwnerType,
 }
 
 impl Error {
@@ -196,7 +198,8 @@ impl fmt::Display for PinError {
             Self::Quarantined => f.write_str("the range is in quarantine after a failed unregister"),
             Self::Scoped => f.write_str("the registration belongs to a scope"),
             Self::StillInUse => f.write_str("work on the memory is not known to have ended"),
-            Self::Shared => f.write_str("other wraps still use the registration"),
+            Self::Shared => f.write_str("other wraps, or graphs, still use the registration"),
+            Self::OwnerType => f.write_str("what was wrapped is of another type, or nobody's"),
         }
     }
 }

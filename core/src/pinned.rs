@@ -542,31 +542,44 @@ impl<T: Element, D: Driver> Pinned<T, D> {
     /// As [`free`](Self::free), and gives back what was wrapped.
     ///
     /// # Errors
-    /// Besides those of `free`: `PinError::Shared` when other wraps or graphs use the registration, or the owner is of
-    /// another type. The handle comes back where the memory is still to be had.
+    /// Besides those of `free`: `PinError::OwnerType` when what was wrapped is no `O`; `PinError::Shared` when other wraps or graphs
+    /// use the registration, or the calling thread is inside a capture. With these two the handle comes back, unless another
+    /// wrap began at this very moment: then the owner goes with the last of them.
     pub fn into_owner<O: 'static>(mut self) -> std::result::Result<O, (Error, Option<Self>)> {
-        if let Some(owner) = take(&mut self.empty) {
-            return take_as(owner).map_err(|owner| {
-                let empty = std::sync::Mutex::new(Some(owner));
-                (PinError::Shared.into(), Some(Self { empty, ..Self::empty() }))
-            });
+        if let Err(error) = self.gives_back::<O>() {
+            return Err((error.into(), Some(self)));
         }
-        let shared = match &mut self.backing.storage {
-            Storage::Pin(lease) => match Arc::get_mut(lease) {
-                Some(lease) => take(&mut lease.own),
-                None => return Err((PinError::Shared.into(), Some(self))),
-            },
-            _ => None,
-        };
-        if let Some(owner) = shared {
+        let own = match &mut self.backing.storage {
             // A sharing wrap's own owner: the registration lives on with the other's.
-            return take_as(owner).map_err(|_| (PinError::Shared.into(), None));
-        }
-        match self.end() {
-            Ok(Some(owner)) => take_as(owner).map_err(|_| (PinError::Shared.into(), None)),
-            Ok(None) => Err((PinError::Shared.into(), None)),
-            Err(error) => Err((error, None)),
-        }
+            Storage::Pin(lease) => Arc::get_mut(lease).and_then(|lease| take(&mut lease.own)),
+            _ => take(&mut self.empty),
+        };
+        let owner = match own {
+            Some(owner) => Some(owner),
+            None => self.end().map_err(|error| (error, None))?,
+        };
+        let owner = owner.and_then(|owner| owner.downcast::<O>().ok());
+        owner.map(|owner| *owner).ok_or((PinError::OwnerType.into(), None))
+    }
+
+    /// Whether there is an `O` to be had, as far as can be told before the count goes.
+    fn gives_back<O: 'static>(&mut self) -> std::result::Result<(), PinError> {
+        let is_kept_by = |owner: &mut std::sync::Mutex<Owner>| {
+            let owner = owner.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+            owner.as_ref().map(|owner| owner.is::<O>())
+        };
+        let right = match &mut self.backing.storage {
+            Storage::Pin(_) if is_within(Place::Capture) => return Err(PinError::Shared),
+            Storage::Pin(lease) => {
+                let lease = Arc::get_mut(lease).ok_or(PinError::Shared)?;
+                match is_kept_by(&mut lease.own) {
+                    Some(right) => right,
+                    None => return lease.anchor.pins.gives_back::<O>(&lease.pin),
+                }
+            }
+            _ => is_kept_by(&mut self.empty).unwrap_or(false),
+        };
+        if right { Ok(()) } else { Err(PinError::OwnerType) }
     }
 
     /// Gives the count back; if it was the last, waits, unregisters, and hands the owner out.
@@ -583,10 +596,6 @@ impl<T: Element, D: Driver> Pinned<T, D> {
 
 fn take(owner: &mut std::sync::Mutex<Owner>) -> Owner {
     owner.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).take()
-}
-
-fn take_as<O: 'static>(owner: Box<dyn Any + Send>) -> std::result::Result<O, Box<dyn Any + Send>> {
-    owner.downcast::<O>().map(|owner| *owner)
 }
 
 /// Waits for a registration whose last count is gone, releases it here and now, and hands its owner out.

@@ -317,6 +317,17 @@ impl<D: Driver> Pins<D> {
             .is_some_and(|entry| entry.status == Status::Pending && entry.epoch == epoch)
     }
 
+    /// Whether the count that the caller has is the last, and an `O` keeps the memory alive.
+    pub fn gives_back<O: 'static>(&self, pin: &Pin<D>) -> std::result::Result<(), PinError> {
+        let table = self.table.lock();
+        let Some(entry) = table.entries.entry(pin.range.base.address()) else { return Err(PinError::OwnerType) };
+        if entry.count > 1 {
+            return Err(PinError::Shared);
+        }
+        let owner = entry.payload.as_ref().and_then(|payload| payload.owner.as_ref());
+        if owner.is_some_and(|owner| owner.is::<O>()) { Ok(()) } else { Err(PinError::OwnerType) }
+    }
+
     /// Releases a retired range whose work has completed, and drops its owner, or hands it out.
     ///
     /// `Ok(None)`: the range was revived meanwhile, and is somebody else's. `None` at the outside: a capture stands in

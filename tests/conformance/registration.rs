@@ -39,6 +39,7 @@ list_cases!("registration": raw [
     p11_what_never_ends_stays_registered,
     p12_memory_at_the_same_address_is_another,
     a_vector_comes_back_from_every_path,
+    what_cannot_be_given_back_is_kept,
     shared_memory_is_read,
     a_scope_ends_what_it_wrapped,
     a_scope_ends_when_its_body_panics,
@@ -490,6 +491,34 @@ fn a_vector_comes_back_from_every_path<B: Bench>(bench: &B) {
     pinned.write().expect("a view")[0] = 9;
     assert_eq!(stream.read(&pinned).expect("a read"), [9, 2, 2, 2], "O3: the device sees what the host wrote");
     drop((pinned, stream));
+    rig.close();
+}
+
+fn what_cannot_be_given_back_is_kept<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    for room in [0, 4] {
+        let mut owner = Vec::with_capacity(16);
+        owner.resize(room, 7_u32);
+        let pinned = rig.runtime.wrap(owner).expect("a wrap");
+        let (error, kept) = pinned.into_owner::<Box<[u32]>>().expect_err("it owns no box");
+        assert!(matches!(error, Error::Pin(PinError::OwnerType)), "P4: {error}");
+        let kept = kept.expect("P4: the handle comes back, with its owner");
+        let owner: Vec<u32> = kept.into_owner().map_err(|(error, _)| error).expect("P4: the owner comes back");
+        assert_eq!((owner.len(), owner.capacity()), (room, 16), "P4: what went in");
+    }
+    let pinned = rig.runtime.wrap(vec![7_u32; 4]).expect("a wrap");
+    let start = HostPointer(NonNull::new(pinned.as_ptr().cast_mut().cast()).expect("memory has an address"));
+    // SAFETY: P4. The owner is dropped after this.
+    let shared = unsafe { rig.wrap_at(start) }.expect("a wrap that shares");
+    let (error, kept) = pinned.into_owner::<Vec<u32>>().expect_err("another wrap uses the registration");
+    assert!(matches!(error, Error::Pin(PinError::Shared)), "P5: {error}");
+    let (error, shared) = shared.into_owner::<Vec<u32>>().expect_err("another wrap uses the registration");
+    assert!(matches!(error, Error::Pin(PinError::Shared)), "P5: {error}");
+    drop(shared);
+    let kept = kept.expect("P5: the handle comes back");
+    let owner: Vec<u32> = kept.into_owner().map_err(|(error, _)| error).expect("P5: it was the last");
+    assert_eq!(owner, [7; 4], "P4: the owner comes back");
+    assert_eq!(calls::<B>(&rig), (2, 2), "P5: each once");
     rig.close();
 }
 
