@@ -1,5 +1,5 @@
 //! What a [`Tap`](crate::tap::Tap) does with host functions: it passes them on as they are, or keeps those whose turn has
-//! come until the driver call is over in which it came.
+//! come until the driver call is over in which it came, or loses them.
 //!
 //! The latter is for runs whose threads change places inside of such a function, but must not inside of the driver. A host
 //! function then ends after work that stands behind it may have begun: later than a driver calls it, never earlier.
@@ -14,6 +14,7 @@ use tenure::driver::HostFunction;
 #[derive(Default)]
 pub struct Functions {
     keeps: AtomicBool,
+    loses: AtomicBool,
     due: Arc<Mutex<VecDeque<HostFunction>>>,
     called: AtomicU64,
 }
@@ -25,8 +26,18 @@ impl Functions {
         self.keeps.store(true, Ordering::Relaxed);
     }
 
+    /// From now on none is called, as where a fault swallows them.
+    pub fn lose(&self) {
+        // Relaxed: told before the threads start.
+        self.loses.store(true, Ordering::Relaxed);
+    }
+
     /// What the driver is given in the place of `function`.
     pub fn wrap(&self, function: HostFunction) -> HostFunction {
+        // Relaxed: as in `lose`.
+        if self.loses.load(Ordering::Relaxed) {
+            return Arc::new(|| {});
+        }
         // Relaxed: as in `keep`.
         if !self.keeps.load(Ordering::Relaxed) {
             return function;

@@ -46,6 +46,7 @@ list_cases!("reclaim": raw [
     memory_pressure_releases_the_retired,
     a_worker_releases_without_being_asked,
     a_worker_needs_no_host_functions,
+    p11_the_tick_comes_beside_signals,
 ]);
 
 /// An allocation in the order of the stream; where there is none, that it is refused, and nothing.
@@ -656,5 +657,23 @@ fn a_worker_needs_no_host_functions<B: Bench>(bench: &B) {
     let counted = AtomicUsize::new(frees::<B>(&rig));
     assert_eq!(counted.load(Ordering::Relaxed), 2, "O6: each once");
     drop((a, b));
+    rig.close();
+}
+
+/// What only the tick finds is found while the worker is woken all the time.
+fn p11_the_tick_comes_beside_signals<B: Bench>(bench: &B) {
+    let rig = Rig::working(bench);
+    rig.tap.functions.lose();
+    let (stream, other) = (rig.stream(), rig.stream());
+    let mut pinned = rig.runtime.wrap(vec![1_u32; 4]).expect("a wrap");
+    rig.bump(&stream, &mut pinned, 1).expect("a launch");
+    drop(pinned);
+    super::eventually("P11: the tick asks, whatever else wakes the worker", || {
+        nudge(rig.tap.inner());
+        // Its drop signals.
+        drop(other.alloc::<u32>(4).expect("an allocation"));
+        rig.tap.log.count(Call::HostUnregister) == 1
+    });
+    drop((stream, other));
     rig.close();
 }
