@@ -127,6 +127,11 @@ impl LaunchConfig {
     }
 
     /// The same launch with `bytes` of dynamic shared memory a block.
+    ///
+    /// # Examples
+    /// ```
+    /// assert_eq!(tenure::LaunchConfig::linear(1000).shared_bytes(4096).shared_bytes, 4096);
+    /// ```
     #[must_use]
     pub fn shared_bytes(mut self, bytes: u32) -> Self {
         self.shared_bytes = bytes;

@@ -78,17 +78,21 @@ fn release(pointer: NonNull<u8>, layout: Layout) {
     unsafe { dealloc(pointer.as_ptr(), layout) }
 }
 
+/// What new memory of the driver's is full of.
+const LEFTOVER: u8 = 0xc5;
+
 impl PinnedBlock {
-    /// `bytes` zero bytes, aligned to a page. `None` where the system has no more, or for no bytes.
+    /// `bytes` bytes, aligned to a page, of which no driver says what they hold. `None` where the system has no more, or for no bytes.
     pub fn new(bytes: usize) -> Option<Self> {
         let layout = Layout::from_size_align(bytes, PAGE).ok().filter(|layout| layout.size() > 0)?;
         if let Some(pointer) = SHELF.try_with(|shelf| shelf.borrow_mut().take(layout)).ok().flatten() {
-            fill(HostPointer(pointer), 0, bytes);
+            fill(HostPointer(pointer), LEFTOVER, bytes);
             return Some(Self { pointer, layout });
         }
         // SAFETY: P4. The layout's size is above zero.
-        let pointer = unsafe { alloc_zeroed(layout) };
-        Some(Self { pointer: NonNull::new(pointer)?, layout })
+        let pointer = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        fill(HostPointer(pointer), LEFTOVER, bytes);
+        Some(Self { pointer, layout })
     }
 
     /// Where it lies.

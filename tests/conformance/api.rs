@@ -57,16 +57,19 @@ fn runtimes_do_not_mix<B: Bench>(bench: &B) {
     let mut x = rig.four(&stream, 1);
     let mut pinned = rig.runtime.wrap(vec![1_u32; 4]).expect("a wrap");
     let graph = rig.runtime.capture(|capture| rig.bump(capture, &mut x, 1)).expect("a graph");
-    let executable = graph.instantiate().expect("an executable");
+    let mut executable = graph.instantiate().expect("an executable");
+    let mut own = other.four(&theirs, 1);
+    let their_graph = other.runtime.capture(|capture| other.bump(capture, &mut own, 1)).expect("a graph");
     let event = stream.record().expect("an event");
     let foreign = Err(Error::Misuse(Misuse::ForeignRuntime));
     assert_eq!(other.bump(&theirs, &mut x, 1), foreign, "a buffer");
     assert_eq!(other.bump(&theirs, &mut pinned, 1), foreign, "a pin");
     assert_eq!(executable.launch(&theirs), foreign, "an executable");
+    assert_eq!(executable.update(&their_graph), foreign, "a graph");
     assert_eq!(theirs.wait_event(&event), foreign, "an event");
     let mixed = other.runtime.capture(|capture| other.bump(capture, &mut x, 1)).map(drop);
     assert_eq!(mixed, foreign, "a buffer in a capture");
-    drop((theirs, executable, graph, event, x, pinned, stream));
+    drop((theirs, own, their_graph, executable, graph, event, x, pinned, stream));
     rig.close();
     other.close();
 }

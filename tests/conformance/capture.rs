@@ -51,6 +51,7 @@ list_cases!("capture": raw [
     c5_a_launch_takes_all_like_one_kernel,
     c5_replays_of_one_executable_are_ordered,
     c5_replays_on_two_streams,
+    c5_a_graph_that_reads_and_writes_is_a_writer,
     c7_a_body_error_gives_no_graph,
     c7_a_panic_gives_no_graph,
     c7_a_failure_at_every_call,
@@ -751,6 +752,27 @@ fn c5_replays_on_two_streams<B: Bench>(bench: &B) {
     }
     assert_eq!(b.read(&y).expect("a read"), [1 + 2 + 3 + 4; 4], "C5: each replay saw its own input");
     drop((a, b, x, y, graph, executable));
+    rig.close();
+}
+
+fn c5_a_graph_that_reads_and_writes_is_a_writer<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let (a, b) = (rig.stream(), rig.stream());
+    let (mut x, mut y, mut z) = (rig.four(&a, 1), rig.four(&a, 0), rig.four(&b, 0));
+    let graph = rig.runtime.capture(|capture| {
+        rig.sum(capture, &x, &mut y)?;
+        rig.bump(capture, &mut x, 1)
+    });
+    let executable = graph.expect("a graph").instantiate().expect("an executable");
+    a.synchronize().expect("a wait");
+    let brake = Brake::new(bench);
+    brake.hold(&a);
+    executable.launch(&a).expect("a replay");
+    rig.sum(&b, &x, &mut z).expect("a read elsewhere is launched");
+    assert!(!b.is_idle().expect("a question"), "C5: the read waits for the replay, which writes");
+    brake.release();
+    assert_eq!(b.read(&z).expect("a read"), [2; 4], "C5: and sees what it wrote");
+    drop((a, b, x, y, z, executable));
     rig.close();
 }
 

@@ -1,5 +1,6 @@
 //! Which work on a buffer comes after which: O1 to O9.
 
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -105,6 +106,8 @@ fn o1_an_edge_is_not_inserted_twice<B: Bench>(bench: &B) {
     rig.sum(&b, &y, &mut z).expect("the second read is launched");
     let waits = rig.tap.log.since(mark).iter().filter(|call| **call == Call::StreamWaitEvent).count();
     assert_eq!(waits, 1, "O1: one wait for all of the other stream is enough");
+    let figures = rig.runtime.stats().streams;
+    assert_eq!((figures.edges_inserted, figures.edges_skipped), (1, 1), "and is told: {figures:?}");
     brake.release();
     assert_eq!(b.read(&z).expect("a read"), [5; 4], "O1: both reads came after their writes");
     drop((a, b, x, y, z));
@@ -463,9 +466,15 @@ fn o8_nothing_of_zero_size_reaches_the_driver<B: Bench>(bench: &B) {
     assert!(wrapped.read().expect("an empty view").is_empty(), "O8: nothing to see");
     let host = rig.runtime.alloc_host::<u32>(0).expect("empty host memory");
     assert!(!wrapped.is_busy() && !empty.is_busy(), "O8: nothing is ever busy");
+    let shared = rig.runtime.wrap_shared(Arc::<[u32]>::from([])).expect("an empty shared wrap");
+    let scoped = rig.runtime.scope(|scope| {
+        let (written, read) = (scope.wrap(&mut [0_u32; 0])?, scope.wrap_shared(&[0_u32; 0])?);
+        stream.copy(&read, &mut { written })
+    });
+    assert_eq!(scoped, Ok(()), "O8: an empty scope");
     let back: Vec<u32> = wrapped.into_owner().map_err(|(error, _)| error).expect("the vector comes back");
     assert!(back.is_empty(), "O8: as it was");
-    drop((empty, other, host));
+    drop((empty, other, host, shared));
     rig.runtime.poll();
     assert_eq!(rig.tap.log.since(mark), [], "O8: the driver saw none of it");
     drop(stream);

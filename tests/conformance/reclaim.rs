@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tenure::driver::{Call, CaptureMode, DeviceAddress, Driver, ErrorKind, Image, Location, Priority, Timing};
-use tenure::{Error, HostMemory, Misuse, Queue};
+use tenure::{Config, Error, HostMemory, Misuse, Queue, ReclaimMode};
 
 use super::{list_cases, word};
 use crate::bench::{Bench, SOURCE};
@@ -44,6 +44,7 @@ list_cases!("reclaim": raw [
     a_future_completes_by_the_worker,
     a_future_completes_by_polling,
     memory_pressure_releases_the_retired,
+    what_is_retired_is_bounded,
     a_worker_releases_without_being_asked,
     a_worker_needs_no_host_functions,
     p11_the_tick_comes_beside_signals,
@@ -431,6 +432,9 @@ fn r5_a_shutdown_refuses_new_work<B: Bench>(bench: &B) {
     let completion = stream.completion();
     drop(rig.shut_down(Duration::from_millis(1)));
     assert_eq!(runtime.stream().map(drop), Err(Error::Closed), "R5: no new stream");
+    assert_eq!(runtime.module(Image::Source(SOURCE)).map(drop), Err(Error::Closed), "R5: no new code");
+    assert_eq!(runtime.alloc_host::<u32>(4).map(drop), Err(Error::Closed), "R5: no new host memory");
+    assert_eq!(runtime.capture(|_| Ok(())).map(drop), Err(Error::Closed), "R5: no new capture");
     assert_eq!(stream.alloc::<u32>(4).map(drop), Err(Error::Closed), "R5: no new memory");
     assert_eq!(runtime.wrap(vec![1_u32]).map(drop).map_err(Error::from), Err(Error::Closed), "R5: no new wrap");
     let mark = tap.log.mark();
@@ -610,18 +614,41 @@ fn memory_pressure_releases_the_retired<B: Bench>(bench: &B) {
     let rig = Rig::new(bench);
     let stream = rig.stream();
     let x = rig.four(&stream, 1);
-    if !rig.tap.capabilities().stream_ordered_memory {
+    let malloc = if rig.tap.capabilities().stream_ordered_memory { Call::MallocAsync } else { Call::Malloc };
+    if malloc == Call::Malloc {
         // Freed in the stream's order, it makes room at once; else only when it is done with.
         stream.synchronize().expect("a wait");
     }
     drop(x);
     let before = frees::<B>(&rig);
-    rig.tap.rules.fail(Call::MallocAsync, 1, ErrorKind::OutOfMemory);
-    rig.tap.rules.fail(Call::Malloc, 1, ErrorKind::OutOfMemory);
-    let x = stream.alloc::<u32>(4).expect("what is retired makes room");
+    rig.tap.rules.fail(malloc, 1, ErrorKind::OutOfMemory);
+    let mut x = stream.alloc::<u32>(4).expect("what is retired makes room");
     assert_eq!((before, frees::<B>(&rig)), (0, 1), "the retired buffer was released first");
-    rig.tap.rules.clear();
-    drop((x, stream));
+    rig.bump(&stream, &mut x, 1).expect("a launch");
+    for _ in 0..2 {
+        rig.tap.rules.fail(malloc, 1, ErrorKind::OutOfMemory);
+    }
+    let y = stream.alloc::<u32>(4).expect("the end of the stream's own work makes room");
+    for _ in 0..3 {
+        rig.tap.rules.fail(malloc, 1, ErrorKind::OutOfMemory);
+    }
+    let refused = stream.alloc::<u32>(4).map(drop).map_err(|error| error.failure().map(|failure| failure.kind));
+    assert_eq!(refused, Err(Some(ErrorKind::OutOfMemory)), "where nothing makes room, the error is the caller's");
+    assert!(rig.tap.rules.clear(), "each was met");
+    drop((x, y, stream));
+    rig.close();
+}
+
+fn what_is_retired_is_bounded<B: Bench>(bench: &B) {
+    let mut config = Config::default().reclaim(ReclaimMode::Manual);
+    config.retired_max = 4;
+    let rig = Rig::with(bench, config);
+    for _ in 0..20 {
+        drop(rig.runtime.wrap(vec![1_u32; 4]).expect("a wrap"));
+        let pending = rig.runtime.stats().retired_pending;
+        assert!(pending <= 5, "P7: whoever makes more helps to release: {pending} wait");
+    }
+    rig.drain();
     rig.close();
 }
 

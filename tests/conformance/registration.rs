@@ -392,6 +392,7 @@ fn p9_memory_that_cannot_be_freed_is_quarantined<B: Bench>(bench: &B) {
     let failed = rig.runtime.alloc_host::<u32>(4).expect_err("the driver refuses");
     let call = failed.failure().map(|failure| failure.call);
     assert_eq!(call, Some(Call::HostDeviceAddress), "R7: it names the call that failed first");
+    assert_eq!(rig.runtime.stats().pins_quarantined, 1, "P9: kept, and says so");
     assert_eq!(rig.shut_down(deadline()).pins_quarantined, 1, "R5: a shutdown says what could not be given back");
 }
 
