@@ -135,7 +135,7 @@ fn p7_what_nobody_signals_is_waited_for_by_the_tick() {
     let parts = Parts::new();
     let raw = parts.stream();
     let memory = parts.tap.malloc_async(&raw.raw, 64).expect("memory");
-    parts.reclaim.retire(Retired { resource: Resource::Memory(memory, 64), points: Default::default() });
+    parts.reclaim.retire(Retired { resource: Resource::Memory(memory), points: Default::default() });
     parts.tap.rules.fail(Call::StreamCreate, 1, ErrorKind::OutOfMemory);
     assert_eq!(parts.turn(Ask::Arm), Left { waiting: 1, put_off: 0 }, "a stream that the driver would not make");
     assert_eq!(parts.turn(Ask::Arm).total(), 0);

@@ -23,7 +23,6 @@ use crate::sync::Arc;
 pub struct Allocation<D: Driver> {
     pub(crate) id: ResourceId,
     pub(crate) address: DeviceAddress,
-    pub(crate) bytes: u64,
     pub(crate) record: Record<D>,
     pub(crate) anchor: Arc<Anchor<D>>,
 }
@@ -35,7 +34,7 @@ impl<D: Driver> Drop for Allocation<D> {
             return;
         }
         let points = self.record.into_points();
-        self.anchor.reclaim.retire(Retired { resource: Resource::Memory(self.address, self.bytes), points });
+        self.anchor.reclaim.retire(Retired { resource: Resource::Memory(self.address), points });
         if mutant!("r1_drop_works") {
             self.anchor.reclaim.turn(&self.anchor.context, &self.anchor.pins, crate::reclaim::Ask::Query);
         }

@@ -612,6 +612,6 @@ impl<D: Driver> Stream<D> {
             let call = if is_ordered { Call::MallocAsync } else { Call::Malloc };
             return Err(Error::Driver(DriverFailure::null(call)));
         }
-        Ok(Allocation { id: ResourceId::fresh(), address, bytes, record, anchor })
+        Ok(Allocation { id: ResourceId::fresh(), address, record, anchor })
     }
 }

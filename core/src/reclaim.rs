@@ -58,8 +58,8 @@ use self::state::Waiting;
 /// What can be retired.
 #[derive(Debug)]
 pub enum Resource<D: Driver> {
-    /// Device memory of `bytes` bytes.
-    Memory(DeviceAddress, u64),
+    /// Device memory.
+    Memory(DeviceAddress),
     /// A registration whose count fell to zero in this epoch.
     Pin(Arc<Pin<D>>, u64),
     /// An event of the user's.
@@ -202,8 +202,6 @@ pub struct Figures {
     pub released: std::sync::atomic::AtomicU64,
     /// Things leaked.
     pub leaked: std::sync::atomic::AtomicU64,
-    /// Bytes of device memory released.
-    pub memory_bytes: std::sync::atomic::AtomicU64,
 }
 
 fn add(figure: &std::sync::atomic::AtomicU64, amount: u64) {
@@ -390,15 +388,14 @@ impl<D: Driver> Turn<'_, D> {
     fn release(&self, bench: &mut Bench<D>, retired: Retired<D>) {
         let context = self.context;
         let outcome = match retired.resource {
-            Resource::Memory(address, bytes) => {
+            Resource::Memory(address) => {
                 let Some(outcome) = self.free(bench, address, &retired.points) else {
                     if mutant!("c3_put_off_twice") {
-                        let resource = Resource::Memory(address, bytes);
+                        let resource = Resource::Memory(address);
                         bench.put_off.push(Retired { resource, points: Points::new() });
                     }
                     return bench.put_off.push(retired);
                 };
-                add(&self.reclaim.figures.memory_bytes, bytes);
                 outcome
             }
             Resource::Pin(ref pin, epoch) => {

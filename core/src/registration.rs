@@ -102,7 +102,6 @@ pub struct Figures {
     pub made: std::sync::atomic::AtomicU64,
     pub shared: std::sync::atomic::AtomicU64,
     pub released: std::sync::atomic::AtomicU64,
-    pub quarantined: std::sync::atomic::AtomicU64,
 }
 
 fn count(figure: &std::sync::atomic::AtomicU64) {
@@ -236,7 +235,6 @@ impl<D: Driver> Pins<D> {
         if stays && !mutant!("p9_unmade_forgotten") {
             // P1, P9. Its owner goes back to the caller: nobody has the device's address of it, so no work reaches it.
             table.entries.quarantine(base.address());
-            count(&self.figures.quarantined);
         } else {
             table.entries.failed(base.address());
         }
@@ -373,7 +371,6 @@ impl<D: Driver> Pins<D> {
             }
             Err(error) => {
                 table.entries.quarantine(base);
-                count(&self.figures.quarantined);
                 Err(error)
             }
         }
@@ -439,7 +436,6 @@ impl<D: Driver> Pins<D> {
     /// Keeps a range that can no longer be unregistered, with its owner (P9, P11).
     pub fn abandon(&self, pin: &Pin<D>) {
         self.table.lock().entries.quarantine(pin.range.base.address());
-        count(&self.figures.quarantined);
     }
 
     /// Called under the table's lock, so that snapshots follow each other as the table does.

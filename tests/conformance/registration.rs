@@ -619,6 +619,7 @@ fn host_memory_of_the_driver_is_given_back<B: Bench>(bench: &B) {
     rig.drain();
     assert_eq!(rig.tap.log.count(Call::HostFree), 1, "P5: given back once");
     let host = rig.runtime.alloc_host::<u32>(4).expect("host memory");
+    assert_eq!(host.read().expect("a view")[..], [0; 4], "it is zeroed, whatever the driver gave");
     assert_eq!(host.free(), Ok(Freed::Now), "P7: explicitly too");
     rig.tap.rules.fail(Call::HostDeviceAddress, 1, ErrorKind::Unknown);
     assert!(rig.runtime.alloc_host::<u32>(4).is_err(), "it is of no use without a device address");

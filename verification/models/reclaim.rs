@@ -126,7 +126,7 @@ fn freed_once(reached: &Reached) {
     let mut points = Points::new();
     points.push(Point { stream: stream.clone(), number });
     world.device.without_calls("R1: a drop made a driver call", &[], || {
-        reclaim.retire(Retired { resource: Resource::Memory(x.address, BYTES), points });
+        reclaim.retire(Retired { resource: Resource::Memory(x.address), points });
     });
     reclaim.turn(&world.context, &pins, Ask::Query);
     // join
@@ -162,7 +162,7 @@ fn two_readers(reached: &Reached) {
         let world = world.clone();
         move || one.wait(&world.context, numbers[0]).is_ok()
     });
-    reclaim.retire(Retired { resource: Resource::Memory(x.address, BYTES), points });
+    reclaim.retire(Retired { resource: Resource::Memory(x.address), points });
     reclaim.turn(&world.context, &pins, Ask::Arm);
     let early = world.device.count(Call::FreeAsync) == 1;
     // join
@@ -182,7 +182,7 @@ fn tick(reached: &Reached) {
     let number = world.launch(&stream, &[(&x, Write)]);
     let mut points = Points::new();
     points.push(Point { stream: stream.clone(), number });
-    reclaim.retire(Retired { resource: Resource::Memory(x.address, BYTES), points });
+    reclaim.retire(Retired { resource: Resource::Memory(x.address), points });
     // threads
     let arming = spawn({
         let (world, pins, reclaim) = (world.clone(), pins.clone(), reclaim.clone());

@@ -210,7 +210,7 @@ impl Stale {
         points.push(Point { number: world.launch(&old, &[(&x, Write)]), stream: old.clone() });
         pool.give(old);
         let reclaim = Reclaim::new();
-        reclaim.retire(Retired { resource: Resource::Memory(x.address, BYTES), points });
+        reclaim.retire(Retired { resource: Resource::Memory(x.address), points });
         Self { world, pool, pins: Pins::new(), reclaim }
     }
 
@@ -375,7 +375,7 @@ fn ordered_free(reached: &Reached) {
         let (world, pool) = (world.clone(), pool.clone());
         move || claim_and_launch(&world, &pool)
     });
-    reclaim.retire(Retired { resource: Resource::Memory(x.address, BYTES), points });
+    reclaim.retire(Retired { resource: Resource::Memory(x.address), points });
     reclaim.turn(&world.context, &pins, Ask::Query);
     let elsewhere = world.device.count(Call::StreamCreate) > 1;
     // join
