@@ -131,6 +131,32 @@ fn p11_what_waits_for_a_stream_that_breaks_is_told() {
     brake.release();
 }
 
+/// Memory that the device may still use is kept for ever, whatever ends first: the runtime, the stream, or the device.
+fn p11_what_may_be_in_use_is_kept() {
+    for ending in ["filed", "fresh", "broken", "lost"] {
+        let parts = Parts::new();
+        let (stream, record) = (parts.stream(), Record::new());
+        let (brake, _notice) = parts.held_write(&stream, &record);
+        let memory = Arc::new(());
+        let points = record.points(Access::Write);
+        parts.reclaim.retire(Retired { resource: Resource::Kept(Box::new(memory.clone())), points });
+        if ending != "fresh" {
+            assert_eq!(parts.turn(Ask::Query).waiting, 2, "filed");
+        }
+        match ending {
+            "broken" => parts.tap.rules.fail(Call::StreamQuery, 1, ErrorKind::Unknown),
+            "lost" => parts.tap.rules.fail(Call::StreamQuery, 1, ErrorKind::DeviceLost),
+            _ => parts.reclaim.close(&parts.context, &parts.pins),
+        }
+        if ["broken", "lost"].contains(&ending) {
+            parts.turn(Ask::Query);
+            assert_eq!(parts.turn(Ask::Query).waiting, 0, "nobody waits any more: {ending}");
+        }
+        assert_eq!(Arc::strong_count(&memory), 2, "P11: kept, {ending}");
+        brake.release();
+    }
+}
+
 fn p7_what_nobody_signals_is_waited_for_by_the_tick() {
     let parts = Parts::new();
     let raw = parts.stream();
@@ -309,6 +335,7 @@ pub fn trials() -> Vec<Trial> {
         trial("r2_a_lane_has_one_host_function_in_flight", r2_a_lane_has_one_host_function_in_flight),
         trial("p11_streams_are_asked_where_nothing_tells", p11_streams_are_asked_where_nothing_tells),
         trial("p11_what_waits_for_a_stream_that_breaks_is_told", p11_what_waits_for_a_stream_that_breaks_is_told),
+        trial("p11_what_may_be_in_use_is_kept", p11_what_may_be_in_use_is_kept),
         trial("p7_what_nobody_signals_is_waited_for_by_the_tick", p7_what_nobody_signals_is_waited_for_by_the_tick),
         trial("r5_the_event_of_an_adopted_stream_is_given_back", r5_the_event_of_an_adopted_stream_is_given_back),
         trial("r5_who_has_things_in_hand_is_on_turn", r5_who_has_things_in_hand_is_on_turn),
