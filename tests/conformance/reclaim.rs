@@ -39,6 +39,7 @@ list_cases!("reclaim": raw [
     r6_a_future_learns_of_the_loss,
     r7_errors_of_releases_are_kept,
     r7_errors_of_destroyed_streams_are_kept,
+    r7_errors_of_what_streams_had_are_kept,
     r7_an_allocation_error_is_the_callers,
     p7_a_stream_refused_to_a_release_loses_nothing,
     a_future_completes_by_the_worker,
@@ -465,11 +466,11 @@ fn r6_a_lost_device_ends_everything<B: Bench>(bench: &B) {
     let (stream, other) = (rig.stream(), rig.stream());
     let (mut x, y) = (rig.four(&stream, 1), rig.four(&other, 1));
     let mut pinned = rig.runtime.wrap(vec![1_u32; 4]).expect("a wrap");
-    let event = stream.record().expect("an event");
+    let (event, unasked) = (stream.record().expect("an event"), other.record().expect("an event"));
     rig.bump(&stream, &mut x, 1).expect("a launch");
     rig.bump(&stream, &mut pinned, 1).expect("a launch");
     if !bench.lose_device() {
-        drop((x, y, pinned, event, stream, other));
+        drop((x, y, pinned, event, unasked, stream, other));
         return rig.close();
     }
     let begun = Instant::now();
@@ -482,9 +483,13 @@ fn r6_a_lost_device_ends_everything<B: Bench>(bench: &B) {
     assert!(matches!(event.is_complete(), Ok(_) | Err(Error::Lost(_))), "R6: a question returns");
     assert!(rig.runtime.lost().is_some(), "R6: the runtime knows");
     let mark = rig.tap.log.mark();
-    drop((x, y, pinned, event, stream, other));
+    assert!(matches!(unasked.is_complete(), Ok(_) | Err(Error::Lost(_))), "R6: a question that comes later");
+    assert!(matches!(unasked.synchronize(), Ok(_) | Err(Error::Lost(_))), "R6: a wait");
+    assert!(matches!(other.is_idle(), Ok(_) | Err(Error::Lost(_))), "R6: a question about a stream");
+    assert!(matches!(other.record().map(drop), Err(Error::Lost(_))), "R6: an event");
+    drop((x, y, pinned, event, unasked, stream, other));
     rig.runtime.poll();
-    assert_eq!(rig.tap.log.mine_since(mark), [], "R6: drops and polls make no driver call");
+    assert_eq!(rig.tap.log.mine_since(mark), [], "R6: none of it makes a driver call");
     let report = rig.shut_down(deadline());
     assert!(report.lost.is_some() && report.leaked > 0, "R6: {report:?}");
     assert!(begun.elapsed() < deadline(), "R6: all in bounded time");
@@ -571,6 +576,29 @@ fn r7_errors_of_destroyed_streams_are_kept<B: Bench>(bench: &B) {
     rig.tap.rules.clear();
     let report = rig.shut_down(deadline());
     assert_eq!(report.streams_left, 1, "R5: the report has it: {report:?}");
+}
+
+fn r7_errors_of_what_streams_had_are_kept<B: Bench>(bench: &B) {
+    bench.allow(&["R5"]);
+    let rig = Rig::new(bench);
+    let (a, b) = (rig.stream(), rig.stream());
+    let mut x = rig.four(&a, 1);
+    rig.bump(&b, &mut x, 1).expect("a write that waits by an event of its stream");
+    b.synchronize().expect("a wait");
+    drop((x, a, b));
+    rig.drain();
+    let told = || {
+        let errors = rig.runtime.take_release_errors();
+        errors.iter().filter_map(|error| error.failure().map(|failure| failure.call)).collect::<Vec<_>>()
+    };
+    rig.tap.rules.fail(Call::EventDestroy, 1, ErrorKind::Unknown);
+    rig.runtime.trim();
+    assert_eq!(told(), [Call::EventDestroy], "R7: the event of its waits");
+    rig.tap.rules.fail(Call::StreamDestroy, 1, ErrorKind::Unknown);
+    let mistake = Error::Misuse(Misuse::SizeOverflow);
+    assert_eq!(rig.runtime.capture(|_| Err(mistake.clone())).map(drop), Err(mistake), "C7");
+    assert_eq!(told(), [Call::StreamDestroy], "R7: the stream of a failed capture");
+    let _left = rig.shut_down(deadline());
 }
 
 fn r7_an_allocation_error_is_the_callers<B: Bench>(bench: &B) {

@@ -40,6 +40,7 @@ list_cases!("registration": raw [
     p12_memory_at_the_same_address_is_another,
     a_vector_comes_back_from_every_path,
     what_cannot_be_given_back_is_kept,
+    a_view_whose_wait_failed_is_over,
     shared_memory_is_read,
     a_scope_ends_what_it_wrapped,
     a_scope_ends_when_its_body_panics,
@@ -521,6 +522,20 @@ fn what_cannot_be_given_back_is_kept<B: Bench>(bench: &B) {
     assert_eq!(owner, [7; 4], "P4: the owner comes back");
     assert_eq!(calls::<B>(&rig), (2, 2), "P5: each once");
     rig.close();
+}
+
+fn a_view_whose_wait_failed_is_over<B: Bench>(bench: &B) {
+    bench.allow(&["O6", "P7", "R5"]);
+    let rig = Rig::new(bench);
+    let (stream, other) = (rig.stream(), rig.stream());
+    let mut pinned = rig.runtime.wrap(vec![1_u32; 4]).expect("a wrap");
+    rig.bump(&stream, &mut pinned, 1).expect("a launch");
+    rig.tap.rules.fail(Call::StreamSynchronize, 1, ErrorKind::Unknown);
+    assert!(pinned.read().is_err(), "the wait fails");
+    let refused = rig.bump(&other, &mut pinned, 1);
+    assert!(matches!(refused, Err(Error::StreamBroken(_))), "O3: no view stands in the way, but S7: {refused:?}");
+    drop((stream, other, pinned));
+    let _left = rig.shut_down(std::time::Duration::from_millis(10));
 }
 
 fn shared_memory_is_read<B: Bench>(bench: &B) {

@@ -37,6 +37,7 @@ list_cases!("stream": raw [
     priorities_have_streams_of_their_own,
     an_adopted_stream_takes_part_and_is_never_pooled,
     an_adopted_stream_that_captures_is_refused,
+    s7_an_adopted_stream_that_tells_no_end_is_given_up,
     a_library_enqueues_by_itself,
     a_panic_in_a_library_counts_as_submitted,
     inside_a_library_nothing_waits,
@@ -407,7 +408,7 @@ fn an_adopted_stream_that_captures_is_refused<B: Bench>(bench: &B) {
     // SAFETY: S6. The foreign stream is never destroyed.
     let adopted = unsafe { rig.runtime.adopt(theirs.make()) }.expect("a stream is adopted");
     let ours = rig.stream();
-    let mut x = rig.four(&ours, 1);
+    let (mut x, mut covered) = (rig.four(&ours, 1), rig.four(&adopted, 1));
     let driver = bench.driver();
     // SAFETY: O1. The closure begins a capture where the contract of `use_on` forbids it: that is the case.
     let begun = unsafe { adopted.use_on(&[], |raw| driver.capture_begin(raw, CaptureMode::Relaxed).is_ok()) };
@@ -417,13 +418,31 @@ fn an_adopted_stream_that_captures_is_refused<B: Bench>(bench: &B) {
     let refused = rig.bump(&adopted, &mut x, 1);
     let theirs = Err(Error::Misuse(Misuse::AdoptedStreamCaptures));
     assert_eq!(refused, theirs, "C9: before the driver sees it");
+    assert_eq!(rig.bump(&adopted, &mut covered, 1), theirs, "C9: whatever it covers");
     assert_eq!(adopted.record().map(drop), theirs, "C9: an event would belong to the capture");
     let event = ours.record().expect("an event");
     assert_eq!(adopted.wait_event(&event), theirs, "C1: a wait for work outside would break it");
     drop(event);
-    drop((adopted, x, ours));
+    drop((adopted, x, covered, ours));
     let _left = rig.shut_down(std::time::Duration::from_millis(10));
     bench.allow(&["C7", "O6", "C1", "C2"]);
+}
+
+fn s7_an_adopted_stream_that_tells_no_end_is_given_up<B: Bench>(bench: &B) {
+    bench.allow(&["O6", "R5"]);
+    let rig = Rig::new(bench);
+    let theirs = Foreign::new(bench, Priority::Normal);
+    // SAFETY: S6. The foreign stream is never destroyed.
+    let adopted = unsafe { rig.runtime.adopt(theirs.make()) }.expect("a stream is adopted");
+    let mut x = rig.four(&adopted, 1);
+    rig.tap.rules.fail(Call::EventRecord, 1, ErrorKind::Unknown);
+    rig.bump(&adopted, &mut x, 1).expect("the launch was accepted");
+    assert!(rig.tap.rules.clear(), "its end could not be marked");
+    assert!(matches!(adopted.synchronize(), Err(Error::StreamBroken(_))), "S7: nobody knows when it ends");
+    drop((x, adopted));
+    rig.runtime.poll();
+    assert!(rig.runtime.stats().leaked > 0, "P11: what it used is kept");
+    let _left = rig.shut_down(std::time::Duration::from_millis(10));
 }
 
 /// Somebody else who makes streams.
@@ -496,6 +515,7 @@ fn inside_a_library_nothing_waits<B: Bench>(bench: &B) {
     let rig = Rig::new(bench);
     let (a, b) = (rig.stream(), rig.stream());
     let (mut x, mut y) = (rig.four(&b, 1), rig.four(&a, 2));
+    let pinned = rig.runtime.wrap(vec![1_u32; 4]).expect("a wrap");
     let refused = Err(Error::Misuse(Misuse::InsideHold));
     let event = b.record().expect("an event");
     // SAFETY: O1. The closure enqueues nothing on the given stream.
@@ -508,12 +528,14 @@ fn inside_a_library_nothing_waits<B: Bench>(bench: &B) {
             assert_eq!(event.synchronize(), refused, "O5: a wait for an event");
             assert_eq!(a.wait_event(&event), refused, "O5: an edge to the held stream");
             assert_eq!(b.completion().wait(), refused, "O5: a wait for a completion");
+            assert_eq!(rig.bump(&b, &mut y, 1), refused, "O5: a move from the held stream");
+            assert_eq!(pinned.read().map(drop), refused, "O5: a view");
             assert_eq!(rig.bump(&b, &mut x, 1), Ok(()), "what its own stream covers needs no wait");
             drop(rig.runtime.stream().expect("a claim waits for nobody"));
         })
     };
     inside.expect("the closure ran");
     assert_eq!(b.read(&x).expect("a read"), [2; 4], "the launch inside ran");
-    drop((a, b, x, y, event));
+    drop((a, b, x, y, event, pinned));
     rig.close();
 }

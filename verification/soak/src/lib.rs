@@ -159,14 +159,13 @@ pub fn loss() -> Losses {
     losses
 }
 
-/// A device of some profile, one in four without memory pools, and the dice that decide the rest: a schedule that is replayed draws the same.
+/// A device of some profile, and the dice that decide the rest: a schedule that is replayed draws the same.
 fn drawn() -> (SimBench, Dice) {
     use shuttle::rand::RngCore as _;
     let mut dice = Dice::new(shuttle::rand::thread_rng().next_u64());
     let name = Profile::NAMES[dice.roll(Profile::NAMES.len() as u64) as usize];
     let profile = Profile::named(name).expect("a listed profile");
-    let make = if dice.roll(4) > 0 { SimBench::new } else { SimBench::without_pools };
-    (make(profile, Drive::Seeded, dice.number()), dice)
+    (SimBench::new(profile, Drive::Seeded, dice.number()), dice)
 }
 
 fn rig(bench: &SimBench, mode: ReclaimMode) -> Rig<Sim> {
