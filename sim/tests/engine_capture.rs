@@ -368,7 +368,7 @@ fn a_lenient_driver_refuses_and_breaks_nothing() {
 
 #[test]
 fn launches_of_one_executable_wait_for_each_other_and_say_so() {
-    let mut rig = Rig::with(Profile::cuda_13(), Settings { whole_steps: false, events: true });
+    let mut rig = Rig::with(Profile::cuda_13(), Settings::default());
     let (a, b) = (rig.stream(), rig.stream());
     let memory = rig.malloc(4);
     let graph = one_fill(&mut rig, memory, 1);

@@ -190,7 +190,7 @@ fn round(rig: &mut Rig) {
 
 #[test]
 fn memory_grows_with_what_lives_not_with_what_was_done() {
-    let mut rig = Rig::with(Profile::cuda_13(), Settings { whole_steps: true, events: false });
+    let mut rig = Rig::with(Profile::cuda_13(), Settings { whole_steps: true, events: false, ..Settings::default() });
     let before = rig.engine.live();
     for _ in 0..100 {
         round(&mut rig);

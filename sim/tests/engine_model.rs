@@ -179,7 +179,7 @@ const BYTES: u64 = WORDS as u64 * 4;
 
 impl Bench {
     fn new() -> Self {
-        let mut rig = Rig::with(Profile::cuda_13(), Settings { whole_steps: true, events: true });
+        let mut rig = Rig::with(Profile::cuda_13(), Settings { whole_steps: true, ..Settings::default() });
         let blocking = rig.engine.stream_create_with(ME, Priority::Normal, true).expect("a stream");
         let streams = vec![StreamHandle::LEGACY, blocking, rig.stream(), rig.stream()];
         let events = (0..EVENTS).map(|_| rig.event()).collect();

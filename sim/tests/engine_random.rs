@@ -39,7 +39,7 @@ impl Program {
     fn new(profile: Profile, seed: u64) -> Self {
         let mut profile = profile;
         profile.queue_depth = 6;
-        let mut rig = Rig::with(profile, Settings { whole_steps: seed.is_multiple_of(2), events: true });
+        let mut rig = Rig::with(profile, Settings { whole_steps: seed.is_multiple_of(2), ..Settings::default() });
         let lasting = if seed.is_multiple_of(8) { Vec::new() } else { vec![rig.malloc(64), rig.malloc(64)] };
         Self {
             rig,

@@ -220,7 +220,7 @@ fn synchronizing_waits_for_what_was_there_at_the_call() {
 
 #[test]
 fn timed_events_tell_the_time_between_them() {
-    let mut rig = Rig::with(Profile::cuda_13(), Settings { whole_steps: false, events: true });
+    let mut rig = Rig::with(Profile::cuda_13(), Settings::default());
     let stream = rig.stream();
     let memory = rig.malloc(4);
     let start = rig.engine.event_create(ME, Timing::Enabled).expect("an event");
@@ -241,7 +241,7 @@ fn timed_events_tell_the_time_between_them() {
 
 #[test]
 fn a_choice_that_is_not_ready_does_nothing() {
-    let mut rig = Rig::with(Profile::cuda_13(), Settings { whole_steps: false, events: true });
+    let mut rig = Rig::with(Profile::cuda_13(), Settings::default());
     let stream = rig.stream();
     let memory = rig.malloc(4);
     rig.fill(stream, memory, 1, 4);

@@ -22,7 +22,7 @@ pub struct Rig {
 
 impl Rig {
     pub fn new(profile: Profile) -> Self {
-        Self::with(profile, Settings { whole_steps: true, events: true })
+        Self::with(profile, Settings { whole_steps: true, ..Settings::default() })
     }
 
     pub fn with(profile: Profile, settings: Settings) -> Self {
