@@ -6,6 +6,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tenure::driver::{Call, DriverError, ErrorKind};
 
@@ -66,12 +67,25 @@ struct Rule {
 #[derive(Debug, Default)]
 pub struct Rules {
     rules: Mutex<Vec<Rule>>,
+    nothing: AtomicBool,
 }
 
 impl Rules {
     /// The `nth` call of this kind from now, from 1, fails.
     pub fn fail(&self, call: Call, nth: usize, kind: ErrorKind) {
         self.lock().push(Rule { call, passes: nth.max(1) - 1, kind, always: false, fired: false });
+    }
+
+    /// From now on memory is given at no address, as some pools that are empty do.
+    pub fn give_nothing(&self, nothing: bool) {
+        // Relaxed: told on the thread that allocates.
+        self.nothing.store(nothing, Ordering::Relaxed);
+    }
+
+    /// Whether memory is given at no address.
+    pub fn gives_nothing(&self) -> bool {
+        // Relaxed: as above.
+        self.nothing.load(Ordering::Relaxed)
     }
 
     /// Every call of this kind fails from now on.

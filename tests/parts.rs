@@ -133,7 +133,7 @@ fn p11_what_waits_for_a_stream_that_breaks_is_told() {
 
 /// Memory that the device may still use is kept for ever, whatever ends first: the runtime, the stream, or the device.
 fn p11_what_may_be_in_use_is_kept() {
-    for ending in ["filed", "fresh", "broken", "lost"] {
+    for ending in ["filed", "fresh", "broken", "given up", "lost"] {
         let parts = Parts::new();
         let (stream, record) = (parts.stream(), Record::new());
         let (brake, _notice) = parts.held_write(&stream, &record);
@@ -145,16 +145,66 @@ fn p11_what_may_be_in_use_is_kept() {
         }
         match ending {
             "broken" => parts.tap.rules.fail(Call::StreamQuery, 1, ErrorKind::Unknown),
+            "given up" => {
+                parts.tap.rules.fail(Call::StreamSynchronize, 1, ErrorKind::Unknown);
+                assert!(stream.wait(&parts.context, 1).is_err(), "nobody knows when it ends");
+            }
             "lost" => parts.tap.rules.fail(Call::StreamQuery, 1, ErrorKind::DeviceLost),
             _ => parts.reclaim.close(&parts.context, &parts.pins),
         }
-        if ["broken", "lost"].contains(&ending) {
+        if ["broken", "given up", "lost"].contains(&ending) {
             parts.turn(Ask::Query);
             assert_eq!(parts.turn(Ask::Query).waiting, 0, "nobody waits any more: {ending}");
         }
         assert_eq!(Arc::strong_count(&memory), 2, "P11: kept, {ending}");
         brake.release();
     }
+}
+
+/// A capture that the driver would not go on with names the call that broke it, and a lost device is left alone.
+fn c7_a_broken_capture_names_its_cause() {
+    let rig = Rig::new(&SimBench::new(Profile::cuda_13(), Drive::Seeded, 0));
+    let stream = rig.stream();
+    let mut x = rig.four(&stream, 1);
+    for kind in [ErrorKind::CaptureInvalidated, ErrorKind::DeviceLost] {
+        rig.tap.rules.fail(Call::Launch, 1, kind);
+        rig.tap.rules.fail(Call::CaptureEnd, 1, kind);
+        let destroyed = rig.tap.log.count(Call::StreamDestroy);
+        let failed = rig.runtime.capture(|capture| {
+            // The body passes over it.
+            drop(rig.bump(capture, &mut x, 1));
+            Ok(())
+        });
+        let call = failed.map(drop).map_err(|error| error.failure().map(|failure| failure.call));
+        assert_eq!(call, Err(Some(Call::Launch)), "C7: the cause, not what follows from it");
+        let destroyed = rig.tap.log.count(Call::StreamDestroy) - destroyed;
+        assert_eq!(
+            destroyed,
+            usize::from(kind != ErrorKind::DeviceLost),
+            "C7: its stream goes; R6: unless all is lost"
+        );
+    }
+    drop((x, stream));
+}
+
+/// What the device may use when it is lost is kept, whoever waited for it.
+fn p11_what_was_waited_for_at_a_loss_is_kept() {
+    let bench = SimBench::new(Profile::cuda_13(), Drive::Seeded, 0);
+    let rig = Rig::new(&bench);
+    let stream = rig.stream();
+    let brake = Brake::new(&bench);
+    brake.hold(&stream);
+    let mut pinned = rig.runtime.wrap(vec![1_u32; 4]).expect("a wrap");
+    rig.bump(&stream, &mut pinned, 1).expect("a launch");
+    let memory: &'static mut [u32] = Box::leak(Box::new([0_u32; 4]));
+    rig.tap.rules.fail(Call::StreamSynchronize, 1, ErrorKind::DeviceLost);
+    let scoped = rig.runtime.scope(|scope| rig.bump(&stream, &mut scope.wrap(memory)?, 1));
+    assert!(matches!(scoped, Err(Error::Lost(_))), "R6: a scope ends: {scoped:?}");
+    assert_eq!(rig.runtime.stats().pins_quarantined, 1, "P11: and keeps its range");
+    assert!(matches!(pinned.free(), Err(Error::Lost(_))), "R6: an explicit free ends");
+    rig.runtime.poll();
+    assert_eq!(rig.runtime.stats().leaked, 1, "P11: and its range is kept");
+    brake.release();
 }
 
 fn p7_what_nobody_signals_is_waited_for_by_the_tick() {
@@ -336,6 +386,8 @@ pub fn trials() -> Vec<Trial> {
         trial("p11_streams_are_asked_where_nothing_tells", p11_streams_are_asked_where_nothing_tells),
         trial("p11_what_waits_for_a_stream_that_breaks_is_told", p11_what_waits_for_a_stream_that_breaks_is_told),
         trial("p11_what_may_be_in_use_is_kept", p11_what_may_be_in_use_is_kept),
+        trial("c7_a_broken_capture_names_its_cause", c7_a_broken_capture_names_its_cause),
+        trial("p11_what_was_waited_for_at_a_loss_is_kept", p11_what_was_waited_for_at_a_loss_is_kept),
         trial("p7_what_nobody_signals_is_waited_for_by_the_tick", p7_what_nobody_signals_is_waited_for_by_the_tick),
         trial("r5_the_event_of_an_adopted_stream_is_given_back", r5_the_event_of_an_adopted_stream_is_given_back),
         trial("r5_who_has_things_in_hand_is_on_turn", r5_who_has_things_in_hand_is_on_turn),

@@ -314,8 +314,14 @@ impl<'env, D: Driver> Scope<'_, 'env, D> {
         let anchor = &self.runtime.anchor;
         let mut outcome = Ok(());
         for lease in leases {
-            outcome = outcome.and(finish(anchor, &lease.pin));
-            if let Some(epoch) = lease.end()
+            let finished = finish(anchor, &lease.pin);
+            let is_lost = finished.is_err();
+            outcome = outcome.and(finished);
+            let last = lease.end();
+            if is_lost {
+                // The range stays registered, and says so. After the end of the count, by which it would be pending.
+                anchor.pins.abandon(&lease.pin);
+            } else if let Some(epoch) = last
                 && outcome.is_ok()
             {
                 outcome = release_scoped(anchor, &lease.pin, epoch);
@@ -330,11 +336,8 @@ fn finish<D: Driver>(anchor: &Anchor<D>, pin: &Pin<D>) -> Result<()> {
     loop {
         match pin.record.wait(&anchor.context, Access::Write) {
             Ok(()) => return Ok(()),
-            Err(error @ Error::Lost(_)) => {
-                // A lost device runs nothing any more (R6). The range stays registered, and says so.
-                anchor.pins.abandon(pin);
-                return Err(error);
-            }
+            // A lost device runs nothing any more (R6).
+            Err(error @ Error::Lost(_)) => return Err(error),
             // Not known to have ended: asking again is all there is.
             Err(_) => thread::pause(),
         }

@@ -256,7 +256,7 @@ mod tests {
         read(block.pointer().offset(4990), &mut read_back);
         assert_eq!(read_back, [1, 1, 2, 3]);
         read(block.pointer(), &mut read_back);
-        assert_eq!(read_back, [9, 9, 0, 0]);
+        assert_eq!(read_back, [9, 9, LEFTOVER, LEFTOVER]);
         assert!(PinnedBlock::new(0).is_none());
     }
 }

@@ -431,7 +431,11 @@ fn r5_a_shutdown_refuses_new_work<B: Bench>(bench: &B) {
     let (stream, runtime, tap) = (rig.stream(), rig.runtime.clone(), rig.tap.clone());
     let x = rig.four(&stream, 1);
     let completion = stream.completion();
+    let theirs = tap.stream_create(Priority::Normal).expect("a stream of somebody else's");
     drop(rig.shut_down(Duration::from_millis(1)));
+    // SAFETY: S6. The stream is never destroyed.
+    let adopted = unsafe { runtime.adopt(theirs) };
+    assert_eq!(adopted.map(drop), Err(Error::Closed), "R5: no stream is adopted");
     assert_eq!(runtime.stream().map(drop), Err(Error::Closed), "R5: no new stream");
     assert_eq!(runtime.module(Image::Source(SOURCE)).map(drop), Err(Error::Closed), "R5: no new code");
     assert_eq!(runtime.alloc_host::<u32>(4).map(drop), Err(Error::Closed), "R5: no new host memory");
@@ -576,6 +580,18 @@ fn r7_errors_of_destroyed_streams_are_kept<B: Bench>(bench: &B) {
     rig.tap.rules.clear();
     let report = rig.shut_down(deadline());
     assert_eq!(report.streams_left, 1, "R5: the report has it: {report:?}");
+    // The runtime's own, in whose order it frees what no stream of others needs.
+    let rig = Rig::new(bench);
+    let (runtime, stream) = (rig.runtime.clone(), rig.stream());
+    let x = rig.four(&stream, 1);
+    stream.synchronize().expect("a wait");
+    drop(x);
+    rig.drain();
+    rig.tap.rules.fail_always(Call::StreamDestroy, ErrorKind::Unknown);
+    drop(stream);
+    let own = usize::from(rig.tap.capabilities().stream_ordered_memory);
+    let _left = rig.shut_down(Duration::from_millis(10));
+    assert_eq!(runtime.take_release_errors().len(), 1 + own, "R7: the one that was leased, and the runtime's own");
 }
 
 fn r7_errors_of_what_streams_had_are_kept<B: Bench>(bench: &B) {
@@ -663,6 +679,10 @@ fn memory_pressure_releases_the_retired<B: Bench>(bench: &B) {
     let refused = stream.alloc::<u32>(4).map(drop).map_err(|error| error.failure().map(|failure| failure.kind));
     assert_eq!(refused, Err(Some(ErrorKind::OutOfMemory)), "where nothing makes room, the error is the caller's");
     assert!(rig.tap.rules.clear(), "each was met");
+    rig.tap.rules.give_nothing(true);
+    let nowhere = stream.alloc::<u32>(4).map(drop).map_err(|error| error.failure().map(|failure| failure.call));
+    assert_eq!(nowhere, Err(Some(malloc)), "no memory is at address zero");
+    rig.tap.rules.give_nothing(false);
     drop((x, y, stream));
     rig.close();
 }
