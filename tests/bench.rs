@@ -6,7 +6,7 @@ use tenure::driver::{Driver, LaunchConfig};
 use tenure_sim::checker::Severity;
 use tenure_sim::code::Code;
 use tenure_sim::drive::Drive;
-use tenure_sim::driver::{Builder, Sim};
+use tenure_sim::driver::Sim;
 use tenure_sim::kernel::{Read, Write};
 use tenure_sim::profile::Profile;
 
@@ -61,16 +61,13 @@ pub struct SimBench {
 impl SimBench {
     /// A device of this profile under this drive, with the suite's kernels.
     pub fn new(profile: Profile, drive: Drive, seed: u64) -> Self {
-        Self::over(Self::device(profile, drive, seed).build())
+        Self::with(profile, drive, seed, true)
     }
 
-    /// As [`new`](Self::new), and the device has no memory pools.
-    pub fn without_pools(profile: Profile, drive: Drive, seed: u64) -> Self {
-        Self::over(Self::device(profile, drive, seed).without_pools().build())
-    }
-
-    fn device(profile: Profile, drive: Drive, seed: u64) -> Builder {
-        Sim::builder().profile(profile).drive(drive).seed(seed).patience(crate::rig::deadline())
+    /// As [`new`](Self::new), of a device that has memory pools, or none.
+    pub fn with(profile: Profile, drive: Drive, seed: u64, has_pools: bool) -> Self {
+        let device = Sim::builder().profile(profile).drive(drive).seed(seed).patience(crate::rig::deadline());
+        Self::over(if has_pools { device.build() } else { device.without_pools().build() })
     }
 
     /// A device that somebody else made and drives.

@@ -14,11 +14,10 @@ fn main() -> ExitCode {
     if !has_pools {
         wanted.remove(0);
     }
-    let make = if has_pools { SimBench::new } else { SimBench::without_pools };
     let is_wanted = |name: &str| wanted.iter().any(|wanted| name.starts_with(wanted.as_str()));
     let mut passed = 0;
     for case in cases::<SimBench>().iter().filter(|case| is_wanted(case.name)) {
-        let bench = make(Profile::cuda_13(), Drive::Seeded, 0);
+        let bench = SimBench::with(Profile::cuda_13(), Drive::Seeded, 0, has_pools);
         (case.run)(&bench);
         let findings = if case.is_raw { Vec::new() } else { bench.finish() };
         assert!(findings.is_empty(), "{}: {}", case.name, findings.join("\n"));

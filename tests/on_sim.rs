@@ -91,11 +91,10 @@ fn check_volume_notices() {
 }
 
 fn trial(profile: &'static str, how: (&'static str, Drive, u64, bool), case: Case<SimBench>) -> Trial {
-    let (drive_name, drive, seed, pools) = how;
+    let (drive_name, drive, seed, has_pools) = how;
     let name = format!("{profile} {drive_name} {}", case.name);
     Trial::test(name, move || {
-        let make = if pools { SimBench::new } else { SimBench::without_pools };
-        let bench = make(Profile::named(profile).expect("a listed profile"), drive, seed);
+        let bench = SimBench::with(Profile::named(profile).expect("a listed profile"), drive, seed, has_pools);
         let outcome = run(&bench, &case);
         match (outcome, departure(profile, case.name)) {
             (Ok(()), None) => Ok(()),

@@ -86,10 +86,7 @@ fn on_sim(options: &Options) -> Result<u64, String> {
     let mut failed = 0;
     for name in names {
         let profile = || Profile::named(name).expect("a listed profile");
-        let threaded = |seed| {
-            let make = if has_pools(seed) { SimBench::new } else { SimBench::without_pools };
-            make(profile(), Drive::Threaded, seed)
-        };
+        let threaded = |seed| SimBench::with(profile(), Drive::Threaded, seed, has_pools(seed));
         failed += match (options.launches > 0, options.is_real) {
             (true, _) => account(name, options.plan(), &threaded(options.first)),
             (false, true) => sweep(name, options, |seed| real(&threaded(seed), seed, options)),

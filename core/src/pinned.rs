@@ -554,8 +554,8 @@ impl<T: Element, D: Driver> Pinned<T, D> {
         }
         let own = match &mut self.backing.storage {
             // A sharing wrap's own owner: the registration lives on with the other's.
-            Storage::Pin(lease) => Arc::get_mut(lease).and_then(|lease| take(&mut lease.own)),
-            _ => take(&mut self.empty),
+            Storage::Pin(lease) => Arc::get_mut(lease).and_then(|lease| inside(&mut lease.own).take()),
+            _ => inside(&mut self.empty).take(),
         };
         let owner = match own {
             Some(owner) => Some(owner),
@@ -567,10 +567,7 @@ impl<T: Element, D: Driver> Pinned<T, D> {
 
     /// Whether there is an `O` to be had, as far as can be told before the count goes.
     fn gives_back<O: 'static>(&mut self) -> std::result::Result<(), PinError> {
-        let is_kept_by = |owner: &mut std::sync::Mutex<Owner>| {
-            let owner = owner.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
-            owner.as_ref().map(|owner| owner.is::<O>())
-        };
+        let is_kept_by = |owner: &mut std::sync::Mutex<Owner>| inside(owner).as_ref().map(|owner| owner.is::<O>());
         let right = match &mut self.backing.storage {
             Storage::Pin(_) if is_within(Place::Capture) => return Err(PinError::Shared),
             Storage::Pin(lease) => {
@@ -597,8 +594,8 @@ impl<T: Element, D: Driver> Pinned<T, D> {
     }
 }
 
-fn take(owner: &mut std::sync::Mutex<Owner>) -> Owner {
-    owner.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+fn inside(owner: &mut std::sync::Mutex<Owner>) -> &mut Owner {
+    owner.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// Waits for a registration whose last count is gone, releases it here and now, and hands its owner out.

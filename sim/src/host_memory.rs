@@ -4,7 +4,7 @@
 //! may happen at all is decided before it comes here (registration, range, [`HostMap`]); that the memory is mapped and
 //! stays so is promised by whoever submitted the work: the `# Safety` sections of the core's driver trait say it.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::alloc::{Layout, alloc, dealloc};
 use std::cell::RefCell;
 use std::fmt;
 use std::ops::Range;
@@ -74,7 +74,7 @@ impl Drop for Shelf {
 }
 
 fn release(pointer: NonNull<u8>, layout: Layout) {
-    // SAFETY: P4. `pointer` came from `alloc_zeroed` with this layout, and who calls this owns it and lets it go.
+    // SAFETY: P4. `pointer` came from `alloc` with this layout, and who calls this owns it and lets it go.
     unsafe { dealloc(pointer.as_ptr(), layout) }
 }
 
@@ -90,7 +90,7 @@ impl PinnedBlock {
             return Some(Self { pointer, layout });
         }
         // SAFETY: P4. The layout's size is above zero.
-        let pointer = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        let pointer = NonNull::new(unsafe { alloc(layout) })?;
         fill(HostPointer(pointer), LEFTOVER, bytes);
         Some(Self { pointer, layout })
     }
