@@ -1,7 +1,7 @@
 //! What a [`Tap`](crate::tap::Tap) makes fail: the n-th call of a kind, with an error of a chosen word.
 //!
-//! A failed call does not reach the driver, so what it would have done has not happened; that is what a driver's own
-//! failures of these calls mean too.
+//! A failed call does not reach the driver, so what it would have done has not happened; unless it is made to fail after
+//! its effect, as calls of real drivers do.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -61,6 +61,16 @@ struct Rule {
     kind: ErrorKind,
     always: bool,
     fired: bool,
+    when: When,
+}
+
+/// When a call fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// In the place of the driver's call.
+    Instead,
+    /// After the driver's call, whose effect stays.
+    After,
 }
 
 /// The rules in force.
@@ -73,7 +83,17 @@ pub struct Rules {
 impl Rules {
     /// The `nth` call of this kind from now, from 1, fails.
     pub fn fail(&self, call: Call, nth: usize, kind: ErrorKind) {
-        self.lock().push(Rule { call, passes: nth.max(1) - 1, kind, always: false, fired: false });
+        self.fail_when(call, nth, kind, When::Instead);
+    }
+
+    /// The `nth` call of this kind from now, from 1, fails after the driver has carried it out. What the driver gave is
+    /// lost to whoever called.
+    pub fn fail_after(&self, call: Call, nth: usize, kind: ErrorKind) {
+        self.fail_when(call, nth, kind, When::After);
+    }
+
+    fn fail_when(&self, call: Call, nth: usize, kind: ErrorKind, when: When) {
+        self.lock().push(Rule { call, passes: nth.max(1) - 1, kind, always: false, fired: false, when });
     }
 
     /// From now on memory is given at no address, as some pools that are empty do.
@@ -90,7 +110,7 @@ impl Rules {
 
     /// Every call of this kind fails from now on.
     pub fn fail_always(&self, call: Call, kind: ErrorKind) {
-        self.lock().push(Rule { call, passes: 0, kind, always: true, fired: false });
+        self.lock().push(Rule { call, passes: 0, kind, always: true, fired: false, when: When::Instead });
     }
 
     /// No rule is in force any more; whether each had been applied.
@@ -99,12 +119,12 @@ impl Rules {
     }
 
     /// What becomes of a call.
-    pub fn judge(&self, call: Call) -> Option<ErrorKind> {
+    pub fn judge(&self, call: Call) -> Option<(ErrorKind, When)> {
         let mut rules = self.lock();
         for rule in rules.iter_mut().filter(|rule| rule.call == call && (rule.always || !rule.fired)) {
             if rule.passes == 0 {
                 rule.fired = true;
-                return Some(rule.kind);
+                return Some((rule.kind, rule.when));
             }
             rule.passes -= 1;
         }

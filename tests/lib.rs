@@ -10,6 +10,7 @@
 //! | [`faulty`] | what a tap makes fail |
 //! | [`functions`] | what a tap does with host functions |
 //! | [`conformance`] | the suite |
+//! | [`matrix`] | every call in every place, state and failure: `edges` runs it |
 //! | [`expectations`] | which cases a profile fails, as data |
 //! | [`storm`] | the stress program |
 //! | [`volume`] | a million launches, each accounted for |
@@ -23,6 +24,7 @@ pub mod expectations;
 pub mod faulty;
 pub mod functions;
 pub mod hip_bench;
+pub mod matrix;
 pub mod rig;
 pub mod storm;
 pub mod tap;

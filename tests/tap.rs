@@ -10,7 +10,7 @@ use tenure::driver::{
 };
 
 use crate::counting::Log;
-use crate::faulty::{Rules, TapError};
+use crate::faulty::{Rules, TapError, When};
 use crate::functions::Functions;
 
 thread_local! {
@@ -61,7 +61,12 @@ impl<D: Driver> Tap<D> {
         let outside = INSIDE.replace(true);
         self.log.note(call);
         let answer = match self.rules.judge(call) {
-            Some(kind) => Err(TapError::Injected(call, kind)),
+            Some((kind, when)) => {
+                if when == When::After {
+                    drop(body(&self.inner));
+                }
+                Err(TapError::Injected(call, kind))
+            }
             None => body(&self.inner).map_err(TapError::Real),
         };
         INSIDE.set(outside);

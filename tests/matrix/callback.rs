@@ -1,0 +1,159 @@
+//! Every callback of a user's, and what it may do: the runtime goes on, and ends in time.
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
+use std::pin::Pin;
+use std::sync::mpsc::channel;
+use std::task::Context;
+use std::time::Duration;
+
+use tenure::{Queue, Runtime};
+
+use crate::faulty::OnPurpose;
+use crate::rig::{Brake, deadline};
+
+use super::answer::Answer;
+use super::place::{Errand, Owner, waker};
+use super::world::{D, World};
+
+/// Code of a user's that the runtime runs.
+pub const CALLBACKS: &[&str] = &["owner's drop", "waker", "capture body", "scope body", "use_on body", "fork body"];
+
+/// What it does.
+pub const DEEDS: &[&str] = &[
+    "panics",
+    "blocks for a while",
+    "parks and eats tokens",
+    "calls back",
+    "polls the runtime",
+    "shuts down",
+    "drops the last handle",
+    "wakes other work",
+];
+
+/// Runs the deed of the column in the callback of the row; then a second round of the same callback without a deed must
+/// still come.
+pub fn run(profile: &'static str, row: &'static str, column: &'static str) -> Answer {
+    let world = World::new(profile);
+    let (told, done) = channel();
+    let mut handle = Some(world.runtime.clone());
+    let stream = world.runtime.stream().expect("a stream");
+    let deed = deed(column, handle.take().expect("a handle"), stream);
+    let errand = Errand::of(move || {
+        struct Told(std::sync::mpsc::Sender<()>);
+        impl Drop for Told {
+            fn drop(&mut self) {
+                let _ = self.0.send(());
+            }
+        }
+        let _told = Told(told);
+        deed();
+    });
+    let outcome = catch_unwind(AssertUnwindSafe(|| call_back(&world, row, &errand)));
+    drop(errand);
+    if done.recv_timeout(deadline() / 4).is_err() {
+        return Answer::Hung("the callback did not come, or does not return".to_owned());
+    }
+    if let Err(panic) = outcome
+        && !panic.is::<OnPurpose>()
+    {
+        return Answer::Wrong(format!("panic: {}", super::watch::words(&*panic)));
+    }
+    if column == "shuts down" {
+        return world.end(Answer::Works);
+    }
+    let answer = goes_on(&world);
+    world.end(answer)
+}
+
+fn deed(name: &'static str, runtime: Runtime<D>, stream: tenure::Stream<D>) -> Box<dyn FnOnce() + Send> {
+    match name {
+        "panics" => Box::new(|| panic_any(OnPurpose)),
+        "blocks for a while" => Box::new(|| std::thread::sleep(Duration::from_millis(100))),
+        "parks and eats tokens" => Box::new(|| {
+            for _ in 0..3 {
+                std::thread::park_timeout(Duration::from_millis(5));
+            }
+        }),
+        "calls back" => Box::new(move || {
+            // Whatever the answer: it comes.
+            let _ = stream.upload(&[1_u32; 4]).and_then(|buffer| stream.read(&buffer));
+            let _ = runtime.wrap(vec![1_u32; 4]);
+        }),
+        "polls the runtime" => Box::new(move || {
+            runtime.poll();
+            runtime.trim();
+        }),
+        "shuts down" => Box::new(move || {
+            let _ = runtime.shutdown(Duration::from_millis(200));
+        }),
+        "drops the last handle" => Box::new(move || drop((stream, runtime))),
+        "wakes other work" => Box::new(move || {
+            let _ = stream.alloc::<u32>(4);
+            drop(stream);
+            drop(runtime.wrap(vec![1_u32; 4]));
+        }),
+        other => unreachable!("no deed {other}"),
+    }
+}
+
+fn call_back(world: &World, callback: &str, errand: &Errand) {
+    let runtime = &world.runtime;
+    match callback {
+        "owner's drop" => drop(runtime.wrap(Owner::new(errand.clone())).expect("a wrap")),
+        "waker" => {
+            let stream = runtime.stream().expect("a stream");
+            let brake = Brake::new(&world.bench);
+            brake.hold(&stream);
+            let mut buffer = stream.alloc::<u32>(4).expect("a buffer");
+            stream.fill(&mut buffer, 1).expect("a fill");
+            let mut completion = stream.completion();
+            let waker = waker(errand.clone());
+            assert!(Pin::new(&mut completion).poll(&mut Context::from_waker(&waker)).is_pending(), "it stands still");
+            brake.release();
+        }
+        "capture body" => drop(runtime.capture(|_| {
+            errand.run();
+            Ok(())
+        })),
+        "fork body" => drop(runtime.capture(|capture| {
+            let fork = capture.fork()?;
+            errand.run();
+            fork.join(capture)
+        })),
+        "scope body" => drop(runtime.scope(|_| {
+            errand.run();
+            Ok(())
+        })),
+        "use_on body" => {
+            let stream = runtime.stream().expect("a stream");
+            // SAFETY: O1. The body enqueues nothing on the stream itself.
+            drop(unsafe { stream.use_on(&[], |_| errand.run()) });
+        }
+        other => unreachable!("no callback {other}"),
+    }
+}
+
+/// The runtime still releases, wakes, and takes work.
+fn goes_on(world: &World) -> Answer {
+    let (told, done) = channel();
+    let woken = told.clone();
+    drop(world.runtime.wrap(Owner::new(Errand::of(move || _ = told.send("released")))));
+    let stream = match world.runtime.stream() {
+        Ok(stream) => stream,
+        Err(error) => return Answer::Wrong(format!("no stream after the callback: {error}")),
+    };
+    let brake = Brake::new(&world.bench);
+    brake.hold(&stream);
+    let mut completion = stream.completion();
+    let waker = waker(Errand::of(move || _ = woken.send("woken")));
+    let _ = Pin::new(&mut completion).poll(&mut Context::from_waker(&waker));
+    brake.release();
+    drop(waker);
+    for _ in 0..2 {
+        if done.recv_timeout(deadline() / 6).is_err() {
+            return Answer::Wrong("R3: after the callback the worker released or woke nothing".to_owned());
+        }
+    }
+    Answer::Works
+}
