@@ -9,6 +9,7 @@ use libtest_mimic::{Failed, Trial};
 use tenure::context::Context;
 use tenure::driver::{Call, CaptureMode, Driver, ErrorKind, HostAccess, HostPointer, Priority, Timing};
 use tenure::error::Error;
+use tenure::hold::MayWait;
 use tenure::ownership::{Access, Record, Use, submit};
 use tenure::reclaim::{Ask, Left, Notice, Reclaim, Resource, Retired};
 use tenure::registration::{HostRange, Pins, Request};
@@ -59,7 +60,7 @@ impl Parts {
     /// Somebody who waits for all that uses the record.
     fn wait_for(&self, record: &Record<D>) -> Arc<Notice> {
         let notice = Arc::new(Notice::default());
-        let points = record.points(Access::Write);
+        let points = record.points(Access::Write, &MayWait::here().expect("no hold"));
         self.reclaim.retire(Retired { resource: Resource::Notice(notice.clone()), points });
         notice
     }
@@ -100,7 +101,7 @@ fn r2_a_lane_has_one_host_function_in_flight() {
     assert_eq!(parts.told(), [1, 2], "P11: the tick asks as well, and arms nothing beside it");
     assert!(!notice.is_set() && !stream.timeline.is_drained(), "held");
     brake.release();
-    stream.wait(&parts.context, 1).expect("a wait");
+    stream.wait(&parts.context, 1, &mut MayWait::here().expect("no hold")).expect("a wait");
     assert!(stream.timeline.is_drained(), "O2: all of it is complete");
     assert_eq!(parts.turn(Ask::Arm), Left { waiting: 0, put_off: 0 });
     assert!(notice.is_set(), "R2: told");
@@ -138,7 +139,7 @@ fn p11_what_may_be_in_use_is_kept() {
         let (stream, record) = (parts.stream(), Record::new());
         let (brake, _notice) = parts.held_write(&stream, &record);
         let memory = Arc::new(());
-        let points = record.points(Access::Write);
+        let points = record.points(Access::Write, &MayWait::here().expect("no hold"));
         parts.reclaim.retire(Retired { resource: Resource::Kept(Box::new(memory.clone())), points });
         if ending != "fresh" {
             assert_eq!(parts.turn(Ask::Query).waiting, 2, "filed");
@@ -147,7 +148,10 @@ fn p11_what_may_be_in_use_is_kept() {
             "broken" => parts.tap.rules.fail(Call::StreamQuery, 1, ErrorKind::Unknown),
             "given up" => {
                 parts.tap.rules.fail(Call::StreamSynchronize, 1, ErrorKind::Unknown);
-                assert!(stream.wait(&parts.context, 1).is_err(), "nobody knows when it ends");
+                assert!(
+                    stream.wait(&parts.context, 1, &mut MayWait::here().expect("no hold")).is_err(),
+                    "nobody knows when it ends"
+                );
             }
             "lost" => parts.tap.rules.fail(Call::StreamQuery, 1, ErrorKind::DeviceLost),
             _ => parts.reclaim.close(&parts.context, &parts.pins),
@@ -282,7 +286,9 @@ fn s6_an_adopted_stream_is_asked_by_its_event() {
     assert!(matches!(adopted.query(&parts.context), Some(Ok(_))), "an answer");
     parts.write(&ours, &record);
     parts.write(&adopted, &record);
-    adopted.wait(&parts.context, adopted.timeline.horizon().number()).expect("a wait");
+    adopted
+        .wait(&parts.context, adopted.timeline.horizon().number(), &mut MayWait::here().expect("no hold"))
+        .expect("a wait");
     let calls = parts.tap.log.since(marked);
     let asked = [Call::EventQuery, Call::EventSynchronize].map(|call| calls.contains(&call));
     assert_eq!(asked, [true; 2], "S6: its own event is there however long the stream is: {calls:?}");

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::driver::{Argument, DeviceAddress, Driver};
 use crate::error::{Misuse, Result};
+use crate::hold::MayWait;
 use crate::id::ResourceId;
 use crate::mutant;
 use crate::ownership::{Access, Record};
@@ -217,11 +218,12 @@ impl<T: Element, D: Driver> Buffer<T, D> {
     /// # Errors
     /// `Lost`, `StreamBroken`, the driver's; `Misuse::InsideHold` where the call could wait for its own thread.
     pub fn synchronize(&self) -> Result<()> {
-        match &self.backing.storage {
-            Storage::Memory(allocation) => allocation.record.wait(&allocation.anchor.context, Access::Write),
-            Storage::Pin(lease) => lease.pin.record.wait(&lease.anchor.context, Access::Write),
-            Storage::Nothing(_) => Ok(()),
-        }
+        let (record, anchor) = match &self.backing.storage {
+            Storage::Memory(allocation) => (&allocation.record, &allocation.anchor),
+            Storage::Pin(lease) => (&lease.pin.record, &lease.anchor),
+            Storage::Nothing(_) => return Ok(()),
+        };
+        record.wait(&anchor.context, Access::Write, &mut MayWait::here()?)
     }
 
     /// A part of the buffer, for reading.
@@ -257,13 +259,14 @@ impl<T: Element, D: Driver> Buffer<T, D> {
     /// As for [`synchronize`](Self::synchronize). The memory is then kept, since it may be in use (P11).
     pub fn free(self) -> Result<Freed> {
         let Storage::Memory(allocation) = self.backing.storage else { return Ok(Freed::Now) };
-        if crate::hold::is_within(crate::hold::Place::Capture) && !mutant!("p7_free_waits_in_capture") {
+        let mut may = MayWait::here()?;
+        if may.is_in_capture() && !mutant!("p7_free_waits_in_capture") {
             return Ok(Freed::Deferred);
         }
         match Arc::try_unwrap(allocation) {
             Ok(allocation) => {
                 let anchor = allocation.anchor.clone();
-                allocation.record.wait(&anchor.context, Access::Write)?;
+                allocation.record.wait(&anchor.context, Access::Write, &mut may)?;
                 drop(allocation);
                 anchor.reclaim.turn(&anchor.context, &anchor.pins, crate::reclaim::Ask::Query);
                 Ok(Freed::Now)

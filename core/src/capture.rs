@@ -35,7 +35,7 @@ use crate::buffer::{Backing, Storage};
 use crate::context::Context;
 use crate::driver::{Call, CaptureMode, Driver, GraphDescription, Priority};
 use crate::error::{Error, Misuse, Result};
-use crate::hold::{Place, within};
+use crate::hold::{MayWait, Place, within};
 use crate::id::ResourceId;
 use crate::mutant;
 use crate::ownership::{Access, Record, Use, join, submit};
@@ -146,7 +146,7 @@ impl<D: Driver> Runtime<D> {
     /// it (C4). The capture is ended on this thread, also when `body` fails or unwinds; then there is no graph.
     ///
     /// # Errors
-    /// What `body` returns; the driver's, at begin and end.
+    /// What `body` returns; the driver's, at begin and end; `Misuse::InsideHold` in a `use_on` closure.
     ///
     /// # Examples
     /// ```
@@ -169,10 +169,11 @@ impl<D: Driver> Runtime<D> {
         &self,
         body: impl FnOnce(&Capture<'_, D>) -> Result<()>,
     ) -> Result<std::thread::Result<Result<Graph<D>>>> {
+        let mut may = MayWait::here()?;
         self.anchor.check_open()?;
         let context = &self.anchor.context;
         let origin = self.anchor.captures.take(context)?;
-        context.captures.begin();
+        context.captures.begin(&mut may);
         let begun = context.driver.capture_begin(&origin.raw, CaptureMode::Relaxed);
         if let Err(error) = context.check(Call::CaptureBegin, begun) {
             self.uncount();
@@ -240,9 +241,14 @@ impl<D: Driver> Runtime<D> {
     ///
     /// Needed only on drivers whose captures break when another thread makes certain calls in any mode (see
     /// [`Capabilities`](crate::driver::Capabilities)): while the guard lives, such calls are put off. Forgetting the
-    /// guard puts them off for ever.
+    /// guard puts them off for ever. Such calls that are in flight are waited for; but not in a `use_on` closure, where
+    /// nothing may be waited for: take the guard before it.
     pub fn capture_guard(&self) -> CaptureGuard<D> {
-        self.anchor.context.captures.begin();
+        let captures = &self.anchor.context.captures;
+        match MayWait::here() {
+            Ok(mut may) => captures.begin(&mut may),
+            Err(_) => captures.begin_now(),
+        }
         CaptureGuard { runtime: self.clone() }
     }
 }
@@ -284,15 +290,18 @@ impl<D: Driver> Session<D> {
 
     /// Lists what a submission uses; gives the session's own records of it.
     fn list(&self, uses: &[Memory<'_, D>]) -> Result<Records<D>> {
-        let mut listed = self.listed.lock();
-        let mut records = SmallVec::new();
-        for Memory { backing, access } in uses {
+        // All of them before any is listed: what is refused leaves the capture as it was (C9).
+        for Memory { backing, .. } in uses {
             if !backing.is_of(&self.anchor) {
                 return Err(Misuse::ForeignRuntime.into());
             }
             if matches!(&backing.storage, Storage::Pin(lease) if lease.scoped) && !mutant!("c4_scoped_recorded") {
                 return Err(Misuse::ScopedInCapture.into());
             }
+        }
+        let mut listed = self.listed.lock();
+        let mut records = SmallVec::new();
+        for Memory { backing, access } in uses {
             let Some(id) = backing.id() else { continue };
             let held = listed.uses.entry(id).or_insert_with(|| Held {
                 backing: (*backing).clone(),
@@ -361,8 +370,15 @@ impl<D: Driver> Capture<'_, D> {
     /// Orders everything recorded later on `into` after all of this queue.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's; `Misuse::ForeignCapture`, `Misuse::ForeignRuntime` for a queue of another capture: both go on, and
+    /// this queue is joined at the end of its own (C9).
     pub fn join(self, into: &Self) -> Result<()> {
+        if !Arc::ptr_eq(&self.session.anchor, &into.session.anchor) {
+            return Err(Misuse::ForeignRuntime.into());
+        }
+        if !std::ptr::eq(self.session, into.session) && !mutant!("c9_join_unchecked") {
+            return Err(Misuse::ForeignCapture.into());
+        }
         self.session.join(&self.state, &into.state)
     }
 }
@@ -444,8 +460,9 @@ impl<D: Driver> Graph<D> {
     /// # Errors
     /// The driver's.
     pub fn instantiate(&self) -> Result<Executable<D>> {
+        let mut may = MayWait::here()?;
         let context = &self.anchor.context;
-        let raw = context.guarded(Call::GraphInstantiate, |driver| driver.graph_instantiate(self.raw()))?;
+        let raw = context.guarded(&mut may, Call::GraphInstantiate, |driver| driver.graph_instantiate(self.raw()))?;
         Ok(Executable {
             raw: Some(raw),
             record: Record::new(),
@@ -522,14 +539,15 @@ impl<D: Driver> Executable<D> {
         if !Arc::ptr_eq(&self.anchor, &graph.anchor) {
             return Err(Misuse::ForeignRuntime.into());
         }
+        let mut may = MayWait::here()?;
         let context = &self.anchor.context;
         if mutant!("c4_refused_update_swaps") {
             self.holdings = graph.holdings.clone();
         }
-        context.guarded(Call::GraphUpdate, |driver| driver.graph_update(self.raw(), graph.raw()))?;
+        context.guarded(&mut may, Call::GraphUpdate, |driver| driver.graph_update(self.raw(), graph.raw()))?;
         let before = std::mem::replace(&mut self.holdings, graph.holdings.clone());
         // Launches that are still running use what the old graph held.
-        let points = self.record.points(Access::Write);
+        let points = self.record.points_alone(Access::Write);
         self.anchor.reclaim.retire(Retired { resource: Resource::Kept(Box::new(before)), points });
         Ok(())
     }

@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
-use crate::capture::gate::CaptureGate;
+use crate::capture::gate::{CaptureGate, Entry};
 use crate::driver::{Call, Capabilities, CaptureMode, Driver};
 use crate::error::{DriverFailure, Error, Result};
+use crate::hold::MayWait;
 use crate::mutant;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{ArcCell, Mutex};
@@ -107,14 +108,29 @@ impl<D: Driver> Context<D> {
 
     /// Makes a guarded call so that it breaks nobody's capture (C1); waits for the end of captures that it would
     /// break in any mode, or refuses when the waiting thread itself captures (C9).
-    pub fn guarded<R>(&self, call: Call, body: impl FnOnce(&D) -> std::result::Result<R, D::Error>) -> Result<R> {
-        self.guarded_scope(call, || self.check(call, body(&self.driver)))
+    pub fn guarded<R>(
+        &self,
+        may: &mut MayWait,
+        call: Call,
+        body: impl FnOnce(&D) -> std::result::Result<R, D::Error>,
+    ) -> Result<R> {
+        self.enter(may, call)?.call(call, body)
     }
 
     /// As [`guarded`](Self::guarded), for a call that is made somewhere inside `body`.
-    pub fn guarded_scope<R>(&self, call: Call, body: impl FnOnce() -> Result<R>) -> Result<R> {
-        let _entry = if self.protects(call) { None } else { Some(self.captures.enter_waiting()?) };
+    pub fn guarded_scope<R>(&self, may: &mut MayWait, call: Call, body: impl FnOnce() -> Result<R>) -> Result<R> {
+        let _entered = self.enter(may, call)?;
         self.relaxed(body)
+    }
+
+    /// Gets leave for guarded calls like `call`, as [`guarded`](Self::guarded) does, before a lock is taken that they
+    /// are made under.
+    ///
+    /// # Errors
+    /// `InsideCapture` where that would wait for a capture and the calling thread itself captures (C9).
+    pub fn enter<'a>(&'a self, may: &'a mut MayWait, call: Call) -> Result<Entered<'a, D>> {
+        let entry = if self.protects(call) { None } else { Some(self.captures.enter_waiting(may)?) };
+        Ok(Entered { context: self, may, _entry: entry })
     }
 
     /// As [`guarded`](Self::guarded), but where that would wait for a capture it gives `None` at once.
@@ -147,6 +163,28 @@ impl<D: Driver> Context<D> {
             drop(exchange(before));
         }
         answer
+    }
+}
+
+/// Leave for guarded calls: no capture begins that they would break, until this is dropped.
+///
+/// It has the call's [`MayWait`]: to wait for a capture meanwhile would be to wait for what waits for this.
+#[must_use]
+pub struct Entered<'a, D: Driver> {
+    context: &'a Context<D>,
+    may: &'a MayWait,
+    _entry: Option<Entry<'a>>,
+}
+
+impl<D: Driver> Entered<'_, D> {
+    /// Makes a guarded call, like the one that leave was got for.
+    pub fn call<R>(&self, call: Call, body: impl FnOnce(&D) -> std::result::Result<R, D::Error>) -> Result<R> {
+        self.context.relaxed(|| self.context.check(call, body(&self.context.driver)))
+    }
+
+    /// For what comes after captures in the order of waiting.
+    pub fn may(&self) -> &MayWait {
+        self.may
     }
 }
 

@@ -77,6 +77,8 @@ pub enum Error {
 pub enum Misuse {
     /// An adopted stream is capturing: the core cannot order work with it.
     AdoptedStreamCaptures,
+    /// The queues belong to two captures (C9).
+    ForeignCapture,
     /// The handles belong to two runtimes.
     ForeignRuntime,
     /// The host holds a view of the memory: end it first.
@@ -174,6 +176,7 @@ impl fmt::Display for Misuse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::AdoptedStreamCaptures => f.write_str("the adopted stream is capturing"),
+            Self::ForeignCapture => f.write_str("the queues belong to two captures"),
             Self::ForeignRuntime => f.write_str("the handles belong to two runtimes"),
             Self::HostView => f.write_str("the host holds a view of the memory"),
             Self::InsideCapture => f.write_str("the call would wait inside a capture"),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::driver::{Call, Driver, Progress, Timing};
 use crate::error::{Misuse, Result};
-use crate::hold::{Place, is_within};
+use crate::hold::{MayWait, Place, is_within};
 use crate::mutant;
 use crate::ownership::{Point, Points};
 use crate::queue::Stream;
@@ -75,9 +75,7 @@ impl<D: Driver> Event<D> {
     /// `Lost`, the driver's; `Misuse::InsideHold`; `Misuse::InsideCapture` on drivers where a wait would break the
     /// capture.
     pub fn synchronize(&self) -> Result<()> {
-        if is_within(Place::Hold) {
-            return Err(Misuse::InsideHold.into());
-        }
+        let mut may = MayWait::here()?;
         if self.point.is_complete() {
             return Ok(());
         }
@@ -85,14 +83,17 @@ impl<D: Driver> Event<D> {
         context.check_alive()?;
         let Some(guest) = self.point.stream.visit(self.point.number) else { return Ok(()) };
         let _guest = (!mutant!("s6_event_wait_unvisited")).then_some(guest);
-        context.guarded(Call::EventSynchronize, |driver| driver.event_synchronize(self.raw()))
+        context.guarded(&mut may, Call::EventSynchronize, |driver| driver.event_synchronize(self.raw()))
     }
 
     /// The device's time from `self` to `later`; both recorded with [`Stream::record_timed`] and complete.
     ///
     /// # Errors
-    /// The driver's, when one is not complete or has no time.
+    /// The driver's, when one is not complete or has no time; `Misuse::ForeignRuntime`.
     pub fn elapsed(&self, later: &Self) -> Result<Duration> {
+        if !Arc::ptr_eq(&self.anchor, &later.anchor) {
+            return Err(Misuse::ForeignRuntime.into());
+        }
         let context = &self.anchor.context;
         let milliseconds = context.check(Call::EventElapsed, context.driver.event_elapsed(self.raw(), later.raw()))?;
         Ok(Duration::from_secs_f64(f64::from(milliseconds.max(0.0)) / 1e3))

@@ -11,6 +11,7 @@ use std::task::{Context as TaskContext, Poll};
 
 use crate::driver::{Driver, HostAccess, HostPointer};
 use crate::error::Result;
+use crate::hold::MayWait;
 use crate::ownership::{Point, Points};
 use crate::queue::{Stream, Submit};
 use crate::reclaim::{Notice, Resource, Retired};
@@ -38,10 +39,8 @@ impl<D: Driver> Completion<D> {
     /// # Errors
     /// As for the future; the driver's.
     pub fn wait(self) -> Result<()> {
-        if crate::hold::is_within(crate::hold::Place::Hold) {
-            return Err(crate::error::Misuse::InsideHold.into());
-        }
-        self.points.iter().try_for_each(|point| point.wait(&self.anchor.context))
+        let mut may = MayWait::here()?;
+        self.points.iter().try_for_each(|point| point.wait(&self.anchor.context, &mut may))
     }
 
     /// Whether it is known to have happened.

@@ -1,10 +1,29 @@
-//! What the running thread is inside of: a `use_on` closure, or the body of a capture.
+//! Where a call is made, and so what it may wait for.
 //!
-//! Looked at on slow paths only. A call that would wait in there could wait for its own thread; it is refused instead
-//! with a typed error. Marks are set by closures, never by guard values that could be forgotten.
+//! A thread can be inside a `use_on` closure, the body of a capture, or code that a release runs (an owner's drop, a
+//! waker). [`within`] marks it: by closures, never by guard values that could be forgotten.
+//!
+//! A public call that may have to wait begins with [`MayWait::here`]: a value, or a typed refusal. All that waits takes
+//! that value, so a new call cannot forget to ask; what must never wait (drops, host functions, claims) has none.
+//!
+//! # The order of waiting
+//! | # | waits for | takes | then holds |
+//! |---|---|---|---|
+//! | 1 | captures to end, or guarded calls in flight | `&mut MayWait` | [`Entered`](crate::context::Entered), which has the value while it lives |
+//! | 2 | the pin driver lock | `&MayWait` | the lock, which borrows the value while it lives |
+//! | 3 | the locks of records, in address order | `&MayWait`, or only ever tried | the lock |
+//! | 4 | one stream's gate | nothing: its holder waits for nothing above | the gate |
+//!
+//! Whoever holds something of a line waits only for lines below it. With the pin driver lock held, the value is borrowed
+//! and can no longer be borrowed mutably, so to wait there for a capture does not compile; nor does it with a guarded
+//! call entered. Waiting for the device takes `&mut MayWait` too, since some drivers make such a call wait for captures.
+//! A `use_on` closure runs at the end of the order, with a gate held: in there no value is to be had.
 
 use std::cell::{Cell, RefCell};
+use std::marker::PhantomData;
 
+use crate::error::{Misuse, Result};
+use crate::mutant;
 use crate::sync::{coop, thread_local};
 
 /// What a thread can be inside of.
@@ -14,6 +33,32 @@ pub enum Place {
     Hold,
     /// The body of a capture.
     Capture,
+}
+
+/// Leave to wait, of one call on one thread. See the module for what takes it, and how.
+#[derive(Debug)]
+pub struct MayWait {
+    captures: bool,
+    // Of this thread: another may be elsewhere.
+    thread: PhantomData<*const ()>,
+}
+
+impl MayWait {
+    /// Looks where the running thread is.
+    ///
+    /// # Errors
+    /// `InsideHold` in a `use_on` closure: its gate is held, and what is waited for may need it.
+    pub fn here() -> Result<Self> {
+        if is_within(Place::Hold) && !mutant!("r3_waits_in_a_hold") {
+            return Err(Misuse::InsideHold.into());
+        }
+        Ok(Self { captures: is_within(Place::Capture), thread: PhantomData })
+    }
+
+    /// Whether the call is made in the body of a capture: then it may wait for the device, but for no capture to end.
+    pub fn is_in_capture(&self) -> bool {
+        self.captures
+    }
 }
 
 thread_local! {

@@ -46,7 +46,7 @@
 use crate::context::Context;
 use crate::driver::{Call, CaptureStatus, Driver, Timing};
 use crate::error::{Error, Misuse, Result};
-use crate::hold::{Place, is_within};
+use crate::hold::{MayWait, Place, is_within};
 use crate::mutant;
 use crate::ordering;
 use crate::stream::{Gate, Kind, StreamState};
@@ -93,8 +93,8 @@ impl<D: Driver> Point<D> {
     }
 
     /// Waits until it has completed.
-    pub fn wait(&self, context: &Context<D>) -> Result<()> {
-        self.stream.wait(context, self.number)
+    pub fn wait(&self, context: &Context<D>, may: &mut MayWait) -> Result<()> {
+        self.stream.wait(context, self.number, may)
     }
 }
 
@@ -394,11 +394,9 @@ pub fn submit_moving<D: Driver, R>(
     call: Call,
     enqueue: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
 ) -> Result<(R, u64)> {
-    if is_within(Place::Hold) {
-        return Err(Misuse::InsideHold.into());
-    }
+    let may = MayWait::here()?;
     let mut taken = Taken::new();
-    take_all(uses, &mut taken)?;
+    take_all(uses, &mut taken, &may)?;
     let id = stream.id().number();
     for (used, inner) in &mut taken {
         if !used.record.covers(id, used.access) {
@@ -428,7 +426,7 @@ pub fn submit_moving<D: Driver, R>(
 type Taken<'a, D> = SmallVec<[(Use<'a, D>, MutexGuard<'a, Inner<D>>); 8]>;
 
 /// Locks every buffer once, in address order, the strongest access to it first (O5).
-fn take_all<'a, D: Driver>(uses: &mut [Use<'a, D>], taken: &mut Taken<'a, D>) -> Result<()> {
+fn take_all<'a, D: Driver>(uses: &mut [Use<'a, D>], taken: &mut Taken<'a, D>, may: &MayWait) -> Result<()> {
     if !mutant!("o5_no_sort") {
         uses.sort_unstable_by_key(|used| (used.address(), std::cmp::Reverse(used.access)));
     }
@@ -437,7 +435,7 @@ fn take_all<'a, D: Driver>(uses: &mut [Use<'a, D>], taken: &mut Taken<'a, D>) ->
         if is_taken && !mutant!("o5_locked_twice") {
             continue;
         }
-        let inner = used.record.inner.lock();
+        let inner = used.record.lock(may);
         if used.record.views.forbid(used.access) {
             return Err(Misuse::HostView.into());
         }
@@ -717,13 +715,23 @@ impl<D: Driver> Record<D> {
     }
 
     /// What a host access must wait for: writes for a read, all for a write. What is known to be complete is left out.
-    pub fn points(&self, access: Access) -> Points<D> {
-        self.points_of(&self.inner.lock(), access)
+    pub fn points(&self, access: Access, may: &MayWait) -> Points<D> {
+        self.points_of(&self.lock(may), access)
+    }
+
+    /// Who has it locked may wait for the gate of any stream: not to be waited for where a gate is held.
+    fn lock(&self, _may: &MayWait) -> MutexGuard<'_, Inner<D>> {
+        self.inner.lock()
     }
 
     /// As [`points`](Self::points), unless somebody is moving the buffer right now.
     pub fn points_now(&self, access: Access) -> Option<Points<D>> {
         Some(self.points_of(&*self.inner.try_lock()?, access))
+    }
+
+    /// As [`points`](Self::points), by exclusive access: no lock.
+    pub fn points_alone(&mut self, access: Access) -> Points<D> {
+        self.points_now(access).expect("nobody else has it, so nobody has it locked")
     }
 
     /// Everything that may still use it, by exclusive access: no lock.
@@ -767,32 +775,31 @@ impl<D: Driver> Record<D> {
     }
 
     /// Whether work that conflicts with `access` of the host may still run. Pessimistic when in doubt (O2).
+    ///
+    /// In a `use_on` closure it does not wait for whoever moves the buffer: then it is busy.
     pub fn is_busy(&self, access: Access) -> bool {
-        !self.points(access).is_empty()
+        match MayWait::here() {
+            Ok(may) => !self.points(access, &may).is_empty(),
+            Err(_) => self.points_now(access).is_none_or(|points| !points.is_empty()),
+        }
     }
 
     /// Waits for all work submitted before the call that conflicts with `access` of the host (O3).
-    pub fn wait(&self, context: &Context<D>, access: Access) -> Result<()> {
-        if is_within(Place::Hold) {
-            return Err(Misuse::InsideHold.into());
-        }
-        self.points(access).iter().try_for_each(|point| point.wait(context))
+    pub fn wait(&self, context: &Context<D>, access: Access, may: &mut MayWait) -> Result<()> {
+        self.points(access, may).iter().try_for_each(|point| point.wait(context, may))
     }
 
     /// Makes the host the owner: closes every conflicting cover, so that a conflicting take is refused until
     /// [`end_view`](Self::end_view), then waits. On an error there is no view.
-    pub fn begin_view(&self, context: &Context<D>, access: Access) -> Result<()> {
-        if is_within(Place::Hold) {
-            return Err(Misuse::InsideHold.into());
-        }
+    pub fn begin_view(&self, context: &Context<D>, access: Access, may: &mut MayWait) -> Result<()> {
         let points = {
-            let mut inner = self.inner.lock();
+            let mut inner = self.lock(may);
             self.views.begin(access)?;
             // For a host read, streams keep their slots and read on; nobody keeps cover, since cover can write.
             self.close(&mut inner, access);
             self.points_of(&inner, access)
         };
-        let waited = points.iter().try_for_each(|point| point.wait(context));
+        let waited = points.iter().try_for_each(|point| point.wait(context, may));
         if waited.is_err() {
             self.end_view(access);
         }

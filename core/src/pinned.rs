@@ -17,7 +17,7 @@ use std::ptr::NonNull;
 use crate::buffer::{Backing, Freed, Readable, Region, Storage, View, ViewMut, Writable};
 use crate::driver::{DeviceAddress, Driver, HostAccess, HostPointer};
 use crate::error::{Error, Misuse, PinError, Result};
-use crate::hold::{Place, is_within};
+use crate::hold::{MayWait, Place, is_within};
 use crate::mutant;
 use crate::ownership::{Access, Points};
 use crate::reclaim::{Resource, Retired};
@@ -235,14 +235,15 @@ impl<D: Driver> Runtime<D> {
     /// # Ok::<(), tenure::Error>(())
     /// ```
     pub fn scope<'env, R>(&self, body: impl FnOnce(&Scope<'_, 'env, D>) -> Result<R>) -> Result<R> {
-        if is_within(Place::Capture) {
+        let mut may = MayWait::here()?;
+        if may.is_in_capture() {
             // Its end would have to wait, and may be held back by that very capture (C9).
             return Err(Misuse::InsideCapture.into());
         }
         let id = ScopeId::new(crate::id::ResourceId::fresh().number()).expect("an identity is not zero");
         let scope = Scope { runtime: self, id, leases: std::sync::Mutex::new(Vec::new()), borrow: PhantomData };
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(&scope)));
-        let ended = scope.end();
+        let ended = scope.end(&mut may);
         match outcome {
             Ok(outcome) => outcome.and_then(|value| ended.map(|()| value)),
             Err(panic) => std::panic::resume_unwind(panic),
@@ -309,12 +310,12 @@ impl<'env, D: Driver> Scope<'_, 'env, D> {
     }
 
     /// Ends every wrap of the scope: waits for its work, and unregisters what the scope registered.
-    fn end(self) -> Result<()> {
+    fn end(self, may: &mut MayWait) -> Result<()> {
         let leases = self.leases.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         let anchor = &self.runtime.anchor;
         let mut outcome = Ok(());
         for lease in leases {
-            let finished = finish(anchor, &lease.pin);
+            let finished = finish(anchor, &lease.pin, may);
             let is_lost = finished.is_err();
             outcome = outcome.and(finished);
             let last = lease.end();
@@ -324,7 +325,7 @@ impl<'env, D: Driver> Scope<'_, 'env, D> {
             } else if let Some(epoch) = last
                 && outcome.is_ok()
             {
-                outcome = release_scoped(anchor, &lease.pin, epoch);
+                outcome = release_scoped(anchor, &lease.pin, epoch, may);
             }
         }
         outcome
@@ -332,9 +333,9 @@ impl<'env, D: Driver> Scope<'_, 'env, D> {
 }
 
 /// Waits until the device is done with a borrowed range. There is nothing else to do: the borrow ends after it (P11).
-fn finish<D: Driver>(anchor: &Anchor<D>, pin: &Pin<D>) -> Result<()> {
+fn finish<D: Driver>(anchor: &Anchor<D>, pin: &Pin<D>, may: &mut MayWait) -> Result<()> {
     loop {
-        match pin.record.wait(&anchor.context, Access::Write) {
+        match pin.record.wait(&anchor.context, Access::Write, may) {
             Ok(()) => return Ok(()),
             // A lost device runs nothing any more (R6).
             Err(error @ Error::Lost(_)) => return Err(error),
@@ -344,12 +345,12 @@ fn finish<D: Driver>(anchor: &Anchor<D>, pin: &Pin<D>) -> Result<()> {
     }
 }
 
-fn release_scoped<D: Driver>(anchor: &Anchor<D>, pin: &Arc<Pin<D>>, epoch: u64) -> Result<()> {
+fn release_scoped<D: Driver>(anchor: &Anchor<D>, pin: &Arc<Pin<D>>, epoch: u64, may: &mut MayWait) -> Result<()> {
     loop {
-        match anchor.pins.release(&anchor.context, pin, epoch) {
+        match anchor.pins.release(&anchor.context, pin, epoch, may) {
             Some(outcome) => return outcome.map(drop),
             // A capture of another thread stands in the way; its end lets us in.
-            None => drop(anchor.context.captures.enter_waiting()?),
+            None => drop(anchor.context.captures.enter_waiting(may)?),
         }
     }
 }
@@ -477,7 +478,7 @@ impl<T: Element, D: Driver> Pinned<T, D> {
     /// `Lost`, `StreamBroken`, the driver's; `Misuse::InsideHold`.
     pub fn synchronize(&self) -> Result<()> {
         match &self.backing.storage {
-            Storage::Pin(lease) => lease.pin.record.wait(&lease.anchor.context, Access::Write),
+            Storage::Pin(lease) => lease.pin.record.wait(&lease.anchor.context, Access::Write, &mut MayWait::here()?),
             _ => Ok(()),
         }
     }
@@ -505,7 +506,7 @@ impl<T: Element, D: Driver> Pinned<T, D> {
     fn begin_view(&self, access: Access) -> Result<()> {
         match &self.backing.storage {
             Storage::Pin(lease) => {
-                lease.pin.record.begin_view(&lease.anchor.context, access)?;
+                lease.pin.record.begin_view(&lease.anchor.context, access, &mut MayWait::here()?)?;
                 let access = if access == Access::Read { HostAccess::Read } else { HostAccess::ReadWrite };
                 let bytes = self.len * size_of::<T>();
                 lease.anchor.context.driver.host_accessed(self.start, bytes, access);
@@ -585,12 +586,13 @@ impl<T: Element, D: Driver> Pinned<T, D> {
     /// Gives the count back; if it was the last, waits, unregisters, and hands the owner out.
     fn end(self) -> Result<Owner> {
         let Storage::Pin(lease) = self.backing.storage else { return Ok(None) };
-        if is_within(Place::Capture) && !mutant!("p7_free_waits_in_capture") {
+        let mut may = MayWait::here()?;
+        if may.is_in_capture() && !mutant!("p7_free_waits_in_capture") {
             return Err(PinError::Shared.into());
         }
         let (anchor, pin) = (lease.anchor.clone(), lease.pin.clone());
         let last = Arc::try_unwrap(lease).ok().and_then(|lease| lease.end());
-        release_now(&anchor, &pin, last.ok_or(PinError::Shared)?)
+        release_now(&anchor, &pin, last.ok_or(PinError::Shared)?, &mut may)
     }
 }
 
@@ -599,9 +601,9 @@ fn inside(owner: &mut std::sync::Mutex<Owner>) -> &mut Owner {
 }
 
 /// Waits for a registration whose last count is gone, releases it here and now, and hands its owner out.
-fn release_now<D: Driver>(anchor: &Anchor<D>, pin: &Arc<Pin<D>>, epoch: u64) -> Result<Owner> {
-    let released = match pin.record.wait(&anchor.context, Access::Write) {
-        Ok(()) => anchor.pins.release(&anchor.context, pin, epoch),
+fn release_now<D: Driver>(anchor: &Anchor<D>, pin: &Arc<Pin<D>>, epoch: u64, may: &mut MayWait) -> Result<Owner> {
+    let released = match pin.record.wait(&anchor.context, Access::Write, may) {
+        Ok(()) => anchor.pins.release(&anchor.context, pin, epoch, may),
         Err(error) => {
             // Not known to have ended: the worker releases it if it does, and leaks it if not (P11).
             retire(anchor, pin, epoch);

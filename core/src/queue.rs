@@ -7,7 +7,7 @@ use crate::driver::{Call, Driver, ErrorKind, HostPointer, LaunchConfig, Location
 use crate::error::{DriverFailure, Error, Misuse, Result};
 use crate::event::Event;
 use crate::future::{Completion, Download};
-use crate::hold::{Place, within};
+use crate::hold::{MayWait, Place, within};
 use crate::id::{ResourceId, StreamId};
 use crate::kernel::{Arguments, Kernel};
 use crate::mutant;
@@ -434,10 +434,8 @@ impl<D: Driver> Stream<D> {
     /// `Lost`, the driver's; `Misuse::InsideHold`; `Misuse::InsideCapture` on drivers where a wait would break the
     /// capture.
     pub fn synchronize(&self) -> Result<()> {
-        if crate::hold::is_within(Place::Hold) {
-            return Err(Misuse::InsideHold.into());
-        }
-        self.end().wait(&self.lease.anchor.context)
+        let mut may = MayWait::here()?;
+        self.end().wait(&self.lease.anchor.context, &mut may)
     }
 
     /// Whether all work submitted so far has completed. Asks the driver unless it is known.
@@ -571,7 +569,10 @@ impl<D: Driver> Stream<D> {
         let is_short = |answer: &Result<_>| matches!(answer, Err(Error::Driver(failure)) if failure.kind == ErrorKind::OutOfMemory);
         if mutant!("r3_alloc_waits") {
             for stream in anchor.pool.streams() {
-                drop(stream.wait(&anchor.context, stream.timeline.horizon().number()));
+                drop(
+                    MayWait::here()
+                        .map(|mut may| stream.wait(&anchor.context, stream.timeline.horizon().number(), &mut may)),
+                );
             }
         }
         let mut answer = self.try_allocate(bytes);
@@ -593,11 +594,12 @@ impl<D: Driver> Stream<D> {
         let anchor = self.lease.anchor.clone();
         let context = &anchor.context;
         let record = Record::new();
+        let mut may = MayWait::here()?;
         let is_ordered = context.capabilities.stream_ordered_memory;
         let address = if is_ordered {
             // The allocation is a submission that writes the buffer: whoever uses it elsewhere is ordered after it
             // (O1).
-            context.guarded_scope(Call::MallocAsync, || {
+            context.guarded_scope(&mut may, Call::MallocAsync, || {
                 let uses = [Use::new(&record, Access::Write)];
                 let allocated = submit(context, &self.lease.state, &uses, Call::MallocAsync, |driver, stream| {
                     driver.malloc_async(stream, bytes)
@@ -605,7 +607,7 @@ impl<D: Driver> Stream<D> {
                 Ok(allocated?.0)
             })?
         } else {
-            context.guarded(Call::Malloc, |driver| driver.malloc(bytes))?
+            context.guarded(&mut may, Call::Malloc, |driver| driver.malloc(bytes))?
         };
         if address.0 == 0 {
             // Some pools have been seen to say so when they are empty.

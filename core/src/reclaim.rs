@@ -39,6 +39,7 @@ use std::task::Waker;
 use crate::context::Context;
 use crate::driver::{Call, DeviceAddress, Driver, Priority, Progress};
 use crate::error::{DriverFailure, Error, Misuse, Result};
+use crate::hold::MayWait;
 use crate::id::StreamId;
 use crate::mutant;
 use crate::ordering;
@@ -262,10 +263,12 @@ impl<D: Driver> Reclaim<D> {
         self.signal.raise();
     }
 
-    /// Releases what can be released; says what is left. Whoever comes while another is on turn leaves it to him.
+    /// Releases what can be released; says what is left. Whoever comes while another is on turn leaves it to him, and so
+    /// does a `use_on` closure, where nothing may be waited for.
     pub fn turn(&self, context: &Context<D>, pins: &Pins<D>, ask: Ask) -> Left {
+        let Ok(may) = MayWait::here() else { return Left { waiting: self.pending(), put_off: 0 } };
         let Some(mut bench) = self.bench.try_lock() else { return Left { waiting: self.pending(), put_off: 0 } };
-        let turn = Turn { context, pins, reclaim: self };
+        let turn = Turn { context, pins, reclaim: self, may: &may };
         let fresh = std::mem::take(&mut *self.incoming.lock());
         let put_off = std::mem::take(&mut bench.put_off);
         bench.passed_over = 0;
@@ -300,8 +303,9 @@ impl<D: Driver> Reclaim<D> {
 
     /// Leaks what is left, and destroys the stream of our own: at shutdown.
     pub fn close(&self, context: &Context<D>, pins: &Pins<D>) {
+        let Ok(may) = MayWait::here() else { return };
         let Some(mut bench) = self.bench.try_lock() else { return };
-        let turn = Turn { context, pins, reclaim: self };
+        let turn = Turn { context, pins, reclaim: self, may: &may };
         let fresh = std::mem::take(&mut *self.incoming.lock());
         let put_off = std::mem::take(&mut bench.put_off);
         let waiting: Vec<_> = bench.waiting.drain().collect();
@@ -332,6 +336,8 @@ struct Turn<'a, D: Driver> {
     context: &'a Context<D>,
     pins: &'a Pins<D>,
     reclaim: &'a Reclaim<D>,
+    // Shared: a turn never waits for a capture (C3), since that takes it mutably.
+    may: &'a MayWait,
 }
 
 impl<D: Driver> Turn<'_, D> {
@@ -399,7 +405,7 @@ impl<D: Driver> Turn<'_, D> {
                 outcome
             }
             Resource::Pin(ref pin, epoch) => {
-                let Some(outcome) = self.pins.release(context, pin, epoch) else {
+                let Some(outcome) = self.pins.release(context, pin, epoch, self.may) else {
                     return bench.put_off.push(retired);
                 };
                 // The owner is dropped here, with no lock but the bench held, on which nobody waits.
@@ -516,7 +522,10 @@ impl<D: Driver> Turn<'_, D> {
             return;
         }
         // Its frees wait for nothing but their own turn; some drivers do not destroy a stream before its work is done.
-        drop(self.context.guarded(Call::StreamSynchronize, |driver| driver.stream_synchronize(&home.raw)));
+        // Where a capture forbids that wait, the stream stays.
+        if self.context.guarded_now(Call::StreamSynchronize, |driver| driver.stream_synchronize(&home.raw)).is_none() {
+            return;
+        }
         // SAFETY: S6. Only turns use this stream, and the caller holds the bench at the end of the last.
         let answer = unsafe { self.context.driver.stream_destroy(&home.raw) };
         if let Err(error) = answer {

@@ -20,13 +20,14 @@
 
 use std::any::Any;
 
-use crate::context::Context;
+use crate::context::{Context, Entered};
 use crate::driver::{Call, DeviceAddress, Driver, ErrorKind, HostAccess, HostPointer};
 use crate::error::{Error, PinError, Result};
+use crate::hold::MayWait;
 use crate::id::ResourceId;
 use crate::mutant;
 use crate::ownership::{Access, Record};
-use crate::sync::{Arc, ArcCell, Mutex, leak};
+use crate::sync::{Arc, ArcCell, Mutex, MutexGuard, leak};
 
 pub mod state;
 
@@ -169,6 +170,7 @@ impl<D: Driver> Pins<D> {
     /// `Lost`.
     pub fn pin(&self, context: &Context<D>, request: Request, mut owner: Owner) -> Outcome<D> {
         let HostRange { base, bytes } = request.range;
+        let mut leave = MayWait::here();
         loop {
             let meeting = match self.table.lock().entries.share(base.address(), bytes, request.scope) {
                 Ok(payload) => {
@@ -177,8 +179,13 @@ impl<D: Driver> Pins<D> {
                 }
                 Err(meeting) => meeting,
             };
+            // Only what shares is to be had without waiting.
+            let may = match &mut leave {
+                Ok(may) => may,
+                Err(error) => return Err((error.clone(), owner)),
+            };
             let settled = match meeting {
-                Meeting::Free => match self.register(context, request, &mut owner) {
+                Meeting::Free => match self.register(context, request, &mut owner, may) {
                     Ok(Some(pin)) => return Ok((pin, None)),
                     Ok(None) => Ok(()),
                     Err(error) => Err(error),
@@ -186,14 +193,14 @@ impl<D: Driver> Pins<D> {
                 Meeting::Inside(_) => Ok(()),
                 // Whoever makes the call holds the lock; when it is ours the call is over.
                 Meeting::InFlight => {
-                    drop(self.calls.lock());
+                    drop(self.lock_calls(may));
                     if [mutant!("p6_register_unlocked"), mutant!("p6_release_unlocked")].contains(&true) {
                         // With either planted nobody holds the lock, and this would spin.
                         crate::sync::thread::pause();
                     }
                     Ok(())
                 }
-                Meeting::Pending(base) => self.release_pending(context, base),
+                Meeting::Pending(base) => self.release_pending(context, base, may),
                 Meeting::Larger { registered } => Err(PinError::Larger { registered, wanted: bytes }.into()),
                 Meeting::Overlap => Err(PinError::Overlap.into()),
                 Meeting::Scoped => Err(PinError::Scoped.into()),
@@ -205,11 +212,25 @@ impl<D: Driver> Pins<D> {
         }
     }
 
+    /// Takes the pin driver lock. Who has it is in a driver call that may wait for the device, but waits for no capture:
+    /// while the lock is held, so is the leave to wait.
+    fn lock_calls<'a>(&'a self, _may: &'a MayWait) -> MutexGuard<'a, ()> {
+        self.calls.lock()
+    }
+
     /// Registers a free range and takes the first count on it; `None` when somebody was faster.
-    fn register(&self, context: &Context<D>, request: Request, owner: &mut Owner) -> Result<Option<Arc<Pin<D>>>> {
+    fn register(
+        &self,
+        context: &Context<D>,
+        request: Request,
+        owner: &mut Owner,
+        may: &mut MayWait,
+    ) -> Result<Option<Arc<Pin<D>>>> {
         context.check_alive()?;
         let HostRange { base, bytes } = request.range;
-        let _calls = (!mutant!("p6_register_unlocked")).then(|| self.calls.lock());
+        // Before the lock: a capture may be waiting for the lock by way of its body.
+        let entered = context.enter(may, Call::HostRegister)?;
+        let _calls = (!mutant!("p6_register_unlocked")).then(|| self.lock_calls(entered.may()));
         {
             let mut table = self.table.lock();
             if table.entries.meet(base.address(), bytes, request.scope) != Meeting::Free {
@@ -217,7 +238,7 @@ impl<D: Driver> Pins<D> {
             }
             table.entries.begin(base.address(), bytes, request.scope);
         }
-        let (device, origin) = match self.register_at_driver(context, request) {
+        let (device, origin) = match self.register_at_driver(context, request, &entered) {
             Ok(made) => made,
             Err(Unmade { error, stays }) => {
                 self.unmade(base, stays);
@@ -244,13 +265,14 @@ impl<D: Driver> Pins<D> {
         &self,
         context: &Context<D>,
         request: Request,
+        entered: &Entered<'_, D>,
     ) -> std::result::Result<(DeviceAddress, Origin), Unmade> {
         let HostRange { base, bytes } = request.range;
         if !context.capabilities.refuses_overlap && self.foreign(context, request.range) {
             let device = context.check(Call::HostDeviceAddress, context.driver.host_device_address(base));
             return Ok((device.map_err(Unmade::from)?, Origin::Borrowed));
         }
-        let answer = context.guarded(Call::HostRegister, |driver| {
+        let answer = entered.call(Call::HostRegister, |driver| {
             // SAFETY: P4. The wrap's owner, its scope, or its caller's promise keeps the range mapped until it was
             // unregistered; P6: `calls` is held.
             unsafe { driver.host_register(base, bytes, request.access) }
@@ -263,7 +285,7 @@ impl<D: Driver> Pins<D> {
         let device = context.check(Call::HostDeviceAddress, context.driver.host_device_address(base));
         device.map(|device| (device, origin)).map_err(|error| {
             // Without a device address it is of no use. Nothing has used it, so it goes at once.
-            let stays = origin == Origin::Registered && self.unregister(context, base).is_err();
+            let stays = origin == Origin::Registered && unregister(entered, base).is_err();
             Unmade { error, stays }
         })
     }
@@ -290,8 +312,8 @@ impl<D: Driver> Pins<D> {
 
     /// Takes memory that the driver allocated page-locked into the table. The driver may hand out an address that it
     /// was just given back while whoever gave it has not yet noted so: `calls` is held from there to the note (P12).
-    pub fn adopt_allocated(&self, range: HostRange, device: DeviceAddress) -> Arc<Pin<D>> {
-        let _calls = (!mutant!("p12_adopt_beside_release")).then(|| self.calls.lock());
+    pub fn adopt_allocated(&self, range: HostRange, device: DeviceAddress, may: &MayWait) -> Arc<Pin<D>> {
+        let _calls = (!mutant!("p12_adopt_beside_release")).then(|| self.lock_calls(may));
         self.table.lock().entries.begin(range.base.address(), range.bytes, None);
         let pin = Pin { id: ResourceId::fresh(), range, device, record: Record::new(), origin: Origin::Allocated };
         self.admit(pin, None)
@@ -333,8 +355,14 @@ impl<D: Driver> Pins<D> {
     ///
     /// # Errors
     /// The driver failed to unregister it: range and owner stay, in quarantine (P9).
-    pub fn release(&self, context: &Context<D>, pin: &Pin<D>, epoch: u64) -> Option<Result<Option<Owner>>> {
-        let _calls = (!mutant!("p6_release_unlocked")).then(|| self.calls.lock());
+    pub fn release(
+        &self,
+        context: &Context<D>,
+        pin: &Pin<D>,
+        epoch: u64,
+        may: &MayWait,
+    ) -> Option<Result<Option<Owner>>> {
+        let _calls = (!mutant!("p6_release_unlocked")).then(|| self.lock_calls(may));
         let base = pin.range.base.address();
         if !self.table.lock().entries.begin_release(base, epoch) {
             return Some(Ok(None));
@@ -376,20 +404,15 @@ impl<D: Driver> Pins<D> {
         }
     }
 
-    fn unregister(&self, context: &Context<D>, base: HostPointer) -> Result<()> {
-        // SAFETY: P3, P5. The base of a live registration of ours, unregistered once (the epoch); all work through any
-        // of its wraps has completed, or none was ever made.
-        context.guarded(Call::HostUnregister, |driver| unsafe { driver.host_unregister(base) })
-    }
-
     fn unregister_now(&self, context: &Context<D>, base: HostPointer) -> Option<Result<()>> {
-        // SAFETY: P3, P5. As in `unregister`.
+        // SAFETY: P3, P5. The base of a live registration of ours, unregistered once (the epoch); all work through any
+        // of its wraps has completed.
         context.guarded_now(Call::HostUnregister, |driver| unsafe { driver.host_unregister(base) })
     }
 
     /// Waits for a pending range and releases it, to make room for a longer one (P2).
     #[cold]
-    fn release_pending(&self, context: &Context<D>, base: usize) -> Result<()> {
+    fn release_pending(&self, context: &Context<D>, base: usize, may: &mut MayWait) -> Result<()> {
         let found = {
             let table = self.table.lock();
             table
@@ -399,12 +422,12 @@ impl<D: Driver> Pins<D> {
                 .and_then(|entry| entry.payload.as_ref().map(|payload| (payload.pin.clone(), entry.epoch)))
         };
         let Some((pin, epoch)) = found else { return Ok(()) };
-        pin.record.wait(context, Access::Write)?;
+        pin.record.wait(context, Access::Write, may)?;
         loop {
-            match self.release(context, &pin, epoch) {
+            match self.release(context, &pin, epoch, may) {
                 Some(outcome) => return outcome.map(drop),
                 // A capture stands in the way; wait for its end, or refuse where that is our own.
-                None => drop(context.captures.enter_waiting()?),
+                None => drop(context.captures.enter_waiting(may)?),
             }
         }
     }
@@ -452,6 +475,12 @@ impl<D: Driver> Drop for Pins<D> {
         let bases: Vec<_> = entries.iter().map(|(base, _)| base).collect();
         bases.into_iter().for_each(|base| leak(entries.released(base)));
     }
+}
+
+/// Undoes a register that nothing has used.
+fn unregister<D: Driver>(entered: &Entered<'_, D>, base: HostPointer) -> Result<()> {
+    // SAFETY: P3, P5. The base of a registration that was just made, and that nobody knows of.
+    entered.call(Call::HostUnregister, |driver| unsafe { driver.host_unregister(base) })
 }
 
 /// Whether the driver refused because the range, or a part of it, is registered already.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::context::Context;
 use crate::driver::{Call, Driver, Image, Priority, Timing};
 use crate::error::{Error, Misuse, Result};
+use crate::hold::MayWait;
 use crate::kernel::Module;
 use crate::mutant;
 use crate::pinned::Pinned;
@@ -296,7 +297,7 @@ impl<D: Driver> Runtime<D> {
     pub fn module(&self, image: Image<'_>) -> Result<Module<D>> {
         self.anchor.check_open()?;
         let context = &self.anchor.context;
-        let raw = context.guarded(Call::ModuleLoad, |driver| driver.module_load(image))?;
+        let raw = context.guarded(&mut MayWait::here()?, Call::ModuleLoad, |driver| driver.module_load(image))?;
         Ok(Module::new(self.anchor.clone(), raw))
     }
 
@@ -311,26 +312,27 @@ impl<D: Driver> Runtime<D> {
         if bytes == 0 {
             return Ok(Pinned::empty());
         }
+        let mut may = MayWait::here()?;
         let context = &self.anchor.context;
-        let base = context.guarded(Call::HostAlloc, |driver| driver.host_alloc(bytes))?;
+        let base = context.guarded(&mut may, Call::HostAlloc, |driver| driver.host_alloc(bytes))?;
         // SAFETY: P4. The driver just gave these bytes to us alone.
         unsafe { base.0.as_ptr().write_bytes(0, bytes) };
         match context.check(Call::HostDeviceAddress, context.driver.host_device_address(base)) {
             Ok(device) => {
-                let pin = self.anchor.pins.adopt_allocated(HostRange { base, bytes }, device);
+                let pin = self.anchor.pins.adopt_allocated(HostRange { base, bytes }, device, &may);
                 Ok(Pinned::new(self.anchor.clone(), pin, None, false, base, len))
             }
             Err(error) => {
-                self.free_unused(HostRange { base, bytes });
+                self.free_unused(HostRange { base, bytes }, &mut may);
                 Err(error)
             }
         }
     }
 
     #[cold]
-    fn free_unused(&self, range: HostRange) {
+    fn free_unused(&self, range: HostRange, may: &mut MayWait) {
         // SAFETY: P5. From `host_alloc`, used by nothing yet, and freed only here.
-        let freed = self.anchor.context.guarded(Call::HostFree, |driver| unsafe { driver.host_free(range.base) });
+        let freed = self.anchor.context.guarded(may, Call::HostFree, |driver| unsafe { driver.host_free(range.base) });
         if freed.is_err() {
             self.anchor.pins.quarantine(range);
         }

@@ -24,6 +24,7 @@
 use crate::context::Context;
 use crate::driver::{Call, Driver, Priority, Progress};
 use crate::error::{DriverFailure, Error, Result};
+use crate::hold::MayWait;
 use crate::id::StreamId;
 use crate::mutant;
 use crate::ordering;
@@ -189,7 +190,7 @@ impl<D: Driver> StreamState<D> {
     ///
     /// # Errors
     /// `Lost` when the device is gone; `StreamBroken` when the stream was given up; the driver's own.
-    pub fn wait(&self, context: &Context<D>, number: u64) -> Result<()> {
+    pub fn wait(&self, context: &Context<D>, number: u64, may: &mut MayWait) -> Result<()> {
         if self.timeline.is_complete(number) || mutant!("o3_wait_nothing") {
             return Ok(());
         }
@@ -204,8 +205,10 @@ impl<D: Driver> StreamState<D> {
         let late = mutant!("o2_horizon_late");
         let mut horizon = self.timeline.horizon();
         let answer = match &self.kind {
-            Kind::Adopted(last) => context.guarded(Call::EventSynchronize, |driver| driver.event_synchronize(last)),
-            _ => context.guarded(Call::StreamSynchronize, |driver| driver.stream_synchronize(&self.raw)),
+            Kind::Adopted(last) => {
+                context.guarded(may, Call::EventSynchronize, |driver| driver.event_synchronize(last))
+            }
+            _ => context.guarded(may, Call::StreamSynchronize, |driver| driver.stream_synchronize(&self.raw)),
         };
         if late {
             horizon = self.timeline.horizon();
@@ -449,7 +452,7 @@ impl<D: Driver> StreamState<D> {
         }
         if mutant!("s4_claim_waits") {
             // As a question that waits for the end of captures.
-            drop(context.captures.enter_waiting());
+            drop(MayWait::here().map(|mut may| drop(context.captures.enter_waiting(&mut may))));
         }
         let progress = if mutant!("s2_claim_no_raise") {
             context.guarded_now(Call::StreamQuery, |driver| driver.stream_query(&self.raw))

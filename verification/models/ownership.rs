@@ -7,6 +7,7 @@ use super::device::Device;
 use super::tenure::context::Context;
 use super::tenure::driver::{Call, DeviceAddress, ErrorKind, Priority, Progress};
 use super::tenure::error::Result;
+use super::tenure::hold::MayWait;
 use super::tenure::ownership::{Access, Access::Read, Access::Write, Record, Use, submit};
 use super::tenure::stream::{Kind, StreamState};
 use super::tenure::sync::Arc;
@@ -86,13 +87,19 @@ impl World {
 
     /// Waits as the host for all that conflicts, then touches the bytes.
     pub fn host_reads(&self, buffer: &Buffer) {
-        buffer.record.wait(&self.context, Read).expect("a wait on a healthy device succeeds");
+        buffer
+            .record
+            .wait(&self.context, Read, &mut MayWait::here().expect("no hold"))
+            .expect("a wait on a healthy device succeeds");
         self.device.host_reads(buffer.address, BYTES);
     }
 
     /// As [`host_reads`](Self::host_reads), to write.
     pub fn host_writes(&self, buffer: &Buffer) {
-        buffer.record.wait(&self.context, Write).expect("a wait on a healthy device succeeds");
+        buffer
+            .record
+            .wait(&self.context, Write, &mut MayWait::here().expect("no hold"))
+            .expect("a wait on a healthy device succeeds");
         self.device.host_writes(buffer.address, BYTES);
     }
 }
@@ -693,7 +700,8 @@ fn launch_beside_sync(reached: &Reached) {
         }
     });
     let horizon = a.timeline.horizon().number();
-    a.wait(&world.context, horizon).expect("a wait on a healthy device succeeds");
+    a.wait(&world.context, horizon, &mut MayWait::here().expect("no hold"))
+        .expect("a wait on a healthy device succeeds");
     let before = launched.load(Ordering::Acquire);
     let busy = x.record.is_busy(Write);
     // claim
@@ -730,7 +738,8 @@ fn two_launch_one_sync_in(world: World, reached: &Reached) {
         })
     });
     let horizon = a.timeline.horizon().number();
-    a.wait(&world.context, horizon).expect("a wait on a healthy device succeeds");
+    a.wait(&world.context, horizon, &mut MayWait::here().expect("no hold"))
+        .expect("a wait on a healthy device succeeds");
     let before = launched.load(Ordering::Acquire);
     // claim
     for (index, buffer) in buffers.iter().enumerate() {
@@ -756,7 +765,7 @@ fn clean_beside_move(reached: &Reached) {
     for _ in 0..3 {
         world.launch(&a, &[(&x, Write)]);
     }
-    a.wait(&world.context, 3).expect("a wait on a healthy device succeeds");
+    a.wait(&world.context, 3, &mut MayWait::here().expect("no hold")).expect("a wait on a healthy device succeeds");
     world.launch(&b, &[(&x, Write)]);
     // threads: X moves from B, where it is busy, back to A
     let mover = spawn({
@@ -782,7 +791,10 @@ fn host_read(reached: &Reached) {
     // threads
     let waiter = spawn({
         let (world, a) = (world.clone(), a.clone());
-        move || a.wait(&world.context, number).expect("a wait on a healthy device succeeds")
+        move || {
+            a.wait(&world.context, number, &mut MayWait::here().expect("no hold"))
+                .expect("a wait on a healthy device succeeds")
+        }
     });
     world.host_reads(&x);
     // join
@@ -856,7 +868,7 @@ fn host_view(reached: &Reached) {
             answer.is_ok()
         }
     });
-    let viewed = x.record.begin_view(&world.context, Read).is_ok();
+    let viewed = x.record.begin_view(&world.context, Read, &mut MayWait::here().expect("no hold")).is_ok();
     assert!(viewed, "O3: a view was refused though nobody else has one");
     bytes.read("O3: a device write is not ordered after the host's last look at its view", || {});
     world.device.host_reads(x.address, BYTES);

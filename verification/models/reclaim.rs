@@ -5,6 +5,7 @@ use super::device::Device;
 use super::ownership::{BYTES, Buffer, World};
 use super::tenure::context::Context;
 use super::tenure::driver::{Call, Capabilities};
+use super::tenure::hold::MayWait;
 use super::tenure::ownership::Access::{Read, Write};
 use super::tenure::ownership::{Point, Points, Record};
 use super::tenure::reclaim::{Ask, Reclaim, Resource, Retired};
@@ -160,7 +161,7 @@ fn two_readers(reached: &Reached) {
     // threads
     let waiter = spawn({
         let world = world.clone();
-        move || one.wait(&world.context, numbers[0]).is_ok()
+        move || one.wait(&world.context, numbers[0], &mut MayWait::here().expect("no hold")).is_ok()
     });
     reclaim.retire(Retired { resource: Resource::Memory(x.address), points });
     reclaim.turn(&world.context, &pins, Ask::Arm);

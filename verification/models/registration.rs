@@ -8,6 +8,7 @@ use super::checker::spawn;
 use super::device::Device;
 use super::ownership::World;
 use super::tenure::driver::{Call, ErrorKind, HostAccess, HostPointer};
+use super::tenure::hold::MayWait;
 use super::tenure::ownership::{Access, Points, Use, submit};
 use super::tenure::reclaim::{Ask, Reclaim, Resource, Retired};
 use super::tenure::registration::{HostRange, Pin, Pins, Request};
@@ -465,7 +466,7 @@ fn old_decision(reached: &Reached) {
     // threads
     let slow = spawn({
         let (place, short) = (place.clone(), short.clone());
-        move || match place.pins.release(&place.world.context, &short, epoch) {
+        move || match place.pins.release(&place.world.context, &short, epoch, &MayWait::here().expect("no hold")) {
             Some(Ok(owner)) => owner.is_none(),
             _ => panic!("P9: a release failed though the driver accepts all"),
         }

@@ -7,6 +7,7 @@ use super::checker::spawn;
 use super::ownership::{BYTES, Buffer, World};
 use super::tenure::context::Context;
 use super::tenure::driver::{Call, Capabilities, ErrorKind, Priority};
+use super::tenure::hold::MayWait;
 use super::tenure::id::StreamId;
 use super::tenure::ownership::Access::{Read, Write};
 use super::tenure::ownership::{Point, Points, Record};
@@ -466,7 +467,7 @@ fn edge_from_broken(reached: &Reached) {
     // threads
     let waiter = spawn({
         let (world, x) = (world.clone(), x.clone());
-        move || x.record.wait(&world.context, Read).is_err()
+        move || x.record.wait(&world.context, Read, &mut MayWait::here().expect("no hold")).is_err()
     });
     let broken = one.is_broken();
     let written = world.try_launch(&other, &[(&x, Write)]).is_ok();
@@ -490,7 +491,7 @@ fn broken_by_guest(reached: &Reached) {
     // threads
     let waiter = spawn({
         let (world, x) = (world.clone(), x.clone());
-        move || x.record.wait(&world.context, Read).is_err()
+        move || x.record.wait(&world.context, Read, &mut MayWait::here().expect("no hold")).is_err()
     });
     let claimed = pool.claim(&world.context, Priority::Normal).expect("the pool may make two streams");
     // claim: a stream in use here is sound, and stays so

@@ -14,7 +14,7 @@
 //! whole window. Waiters loop; none can be lost, since every change notifies under the lock.
 
 use crate::error::{Misuse, Result};
-use crate::hold::{Place, is_within};
+use crate::hold::MayWait;
 use crate::mutant;
 use crate::sync::{Condvar, Mutex};
 
@@ -43,7 +43,7 @@ impl CaptureGate {
     }
 
     /// Counts a capture that is about to begin, and waits for the guarded calls in flight.
-    pub fn begin(&self) {
+    pub fn begin(&self, _may: &mut MayWait) {
         let mut state = self.state.lock();
         state.captures += 1;
         if mutant!("c6_begin_beside_calls") {
@@ -52,6 +52,12 @@ impl CaptureGate {
         while state.calls > 0 {
             self.changed.wait(&mut state);
         }
+    }
+
+    /// Counts a capture of other code that is about to begin, from where nothing may be waited for: guarded calls that
+    /// are in flight already run on beside it.
+    pub fn begin_now(&self) {
+        self.state.lock().captures += 1;
     }
 
     /// Uncounts a capture that the driver has ended; `true` when it was the last, and deferred work can run.
@@ -83,13 +89,17 @@ impl CaptureGate {
     ///
     /// # Errors
     /// `InsideCapture` when the calling thread itself captures: it would wait for itself (C9).
-    pub fn enter_waiting(&self) -> Result<Entry<'_>> {
+    pub fn enter_waiting(&self, may: &mut MayWait) -> Result<Entry<'_>> {
         let mut state = self.state.lock();
+        // Looked at again after each wait: another capture may have begun meanwhile.
         while state.captures > 0 {
-            if is_within(Place::Capture) && !mutant!("c9_waits_for_itself") {
+            if may.is_in_capture() && !mutant!("c9_waits_for_itself") {
                 return Err(Misuse::InsideCapture.into());
             }
             self.changed.wait(&mut state);
+            if mutant!("c6_looks_once") {
+                break;
+            }
         }
         state.calls += if mutant!("c6_call_uncounted") { 0 } else { 1 };
         Ok(Entry(self))
@@ -112,13 +122,17 @@ impl Drop for Entry<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hold::within;
+    use crate::hold::{Place, within};
+
+    fn may() -> MayWait {
+        MayWait::here().expect("no hold")
+    }
 
     #[test]
     fn the_last_end_opens() {
         let gate = CaptureGate::new();
-        gate.begin();
-        gate.begin();
+        gate.begin(&mut may());
+        gate.begin(&mut may());
         assert_eq!((gate.captures(), gate.enter_now().is_some()), (2, false), "C6: deferred while somebody captures");
         assert!(!gate.end(), "one is left");
         assert_eq!((gate.captures(), gate.enter_now().is_some()), (1, false));
@@ -130,22 +144,22 @@ mod tests {
     fn calls_are_counted_in_and_out() {
         let gate = CaptureGate::new();
         let calls = || gate.state.lock().calls;
-        let entries = (gate.enter_now(), gate.enter_waiting().ok());
+        let entries = (gate.enter_now(), gate.enter_waiting(&mut may()).ok());
         assert_eq!(calls(), 2);
         drop(entries.0);
         assert_eq!(calls(), 1);
         drop(entries.1);
         assert_eq!(calls(), 0);
-        gate.begin();
+        gate.begin(&mut may());
         assert_eq!(gate.captures(), 1, "no call was in flight, so it begins at once");
     }
 
     #[test]
     fn who_captures_is_refused_and_does_not_wait_for_himself() {
         let gate = CaptureGate::new();
-        assert!(within(Place::Capture, || gate.enter_waiting().is_ok()), "C9: of another runtime");
-        gate.begin();
-        assert!(within(Place::Capture, || gate.enter_waiting().is_err()), "C9");
+        assert!(within(Place::Capture, || gate.enter_waiting(&mut may()).is_ok()), "C9: of another runtime");
+        gate.begin(&mut may());
+        assert!(within(Place::Capture, || gate.enter_waiting(&mut may()).is_err()), "C9");
     }
 
     /// Whether `waits` goes on waiting until `ends` was done.
@@ -171,16 +185,16 @@ mod tests {
     fn a_capture_waits_for_the_last_call_in_flight() {
         let gate = CaptureGate::new();
         let entry = gate.enter_now().expect("nobody captures");
-        waits_for(&gate, || gate.begin(), || drop(entry));
+        waits_for(&gate, || gate.begin(&mut may()), || drop(entry));
     }
 
     #[test]
     fn a_call_waits_for_the_last_capture() {
         let gate = CaptureGate::new();
-        gate.begin();
+        gate.begin(&mut may());
         waits_for(
             &gate,
-            || drop(gate.enter_waiting()),
+            || drop(gate.enter_waiting(&mut may())),
             || {
                 gate.end();
             },

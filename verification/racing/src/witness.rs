@@ -8,6 +8,7 @@ use std::sync::{Arc, Barrier};
 use tenure::Access;
 use tenure::context::Context;
 use tenure::driver::{Call, Driver as _, Priority, Progress};
+use tenure::hold::MayWait;
 use tenure::ownership::{Record, Use, submit};
 use tenure::point::Timeline;
 use tenure::reclaim::Reclaim;
@@ -181,7 +182,7 @@ fn launches(
 fn view_then_launch(_: u32) -> bool {
     let (context, record, plain) = (Context::new(Null::default()), Record::new(), Plain::new());
     let stream = made(&context);
-    record.begin_view(&context, Access::Write).expect("nothing else uses it");
+    record.begin_view(&context, Access::Write, &mut MayWait::here().expect("no hold")).expect("nothing else uses it");
     let looks = || {
         plain.touch();
         record.end_view(Access::Write);
@@ -192,12 +193,14 @@ fn view_then_launch(_: u32) -> bool {
 /// E4: so does the next view.
 fn view_then_view(_: u32) -> bool {
     let (context, record, plain) = (Context::new(Null::default()), Record::<Null>::new(), Plain::new());
-    record.begin_view(&context, Access::Write).expect("nothing else uses it");
+    record.begin_view(&context, Access::Write, &mut MayWait::here().expect("no hold")).expect("nothing else uses it");
     let looks = || {
         plain.touch();
         record.end_view(Access::Write);
     };
-    let looks_later = || record.begin_view(&context, Access::Write).ok().map(|()| plain.touch());
+    let looks_later = || {
+        record.begin_view(&context, Access::Write, &mut MayWait::here().expect("no hold")).ok().map(|()| plain.touch())
+    };
     race(looks, || (0..TRIES).find_map(|_| looks_later()))
 }
 
