@@ -44,6 +44,18 @@ struct State {
     costs: Costs,
     counts: Option<parking_lot::Mutex<BTreeMap<Call, u64>>>,
     asked: Option<Asked>,
+    host: parking_lot::Mutex<BTreeMap<usize, Box<[Page]>>>,
+}
+
+/// Page-locked memory comes in pages.
+#[derive(Clone)]
+#[repr(align(4096))]
+struct Page(#[allow(dead_code, reason = "only its place matters")] [u8; 4096]);
+
+impl fmt::Debug for Page {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Page")
+    }
 }
 
 /// What happens in a stream's query.
@@ -248,13 +260,15 @@ impl Driver for Null {
 
     fn host_alloc(&self, bytes: usize) -> Answer<HostPointer> {
         self.note(Call::HostAlloc);
-        // Leaked on purpose: benchmarks allocate little, and nothing here knows its length when it is freed.
-        let memory: &'static mut [u128] = vec![0_u128; bytes.div_ceil(16)].leak();
-        Ok(HostPointer(NonNull::from(memory).cast()))
+        let mut memory: Box<[Page]> = vec![Page([0; 4096]); bytes.div_ceil(size_of::<Page>())].into();
+        let start = HostPointer(NonNull::from(&mut *memory).cast());
+        self.state.host.lock().insert(start.address(), memory);
+        Ok(start)
     }
 
-    unsafe fn host_free(&self, _: HostPointer) -> Answer<()> {
+    unsafe fn host_free(&self, pointer: HostPointer) -> Answer<()> {
         self.note(Call::HostFree);
+        drop(self.state.host.lock().remove(&pointer.address()));
         Ok(())
     }
 
