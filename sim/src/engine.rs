@@ -401,6 +401,7 @@ impl Engine {
         }
         let Wait { current, until, then, value } = wait;
         self.current = current;
+        let late_copy = self.late_copy_that_waits(&then);
         let result = match self.lost {
             Some(code) => Err(code),
             None => {
@@ -408,7 +409,27 @@ impl Engine {
                 self.conclude(then)
             }
         };
+        if let (Ok(()), Some(stream)) = (&result, late_copy) {
+            return self.finish(Wait {
+                current,
+                until: Until::Position(self.end_of(stream)),
+                then: Then::Nothing,
+                value,
+            });
+        }
         self.answered(result).map(|()| Answer::Done(value))
+    }
+
+    /// The stream of a copy that waited for room, and then waits until it has run.
+    fn late_copy_that_waits(&self, then: &Then) -> Option<u32> {
+        match then {
+            Then::Submit { stream, id, work: Work::Copy { to, from, bytes } } => {
+                let held = self.streams.get(*stream as usize).filter(|held| held.id == *id && !held.destroyed)?;
+                let executes = held.capture.is_none() && !held.broken;
+                (executes && self.copy_waits(*to, *from, *bytes)).then_some(*stream)
+            }
+            _ => None,
+        }
     }
 
     fn learn(&mut self, until: &Until) {

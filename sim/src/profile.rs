@@ -74,6 +74,9 @@ quirks! {
     LegacyUnchecked, "legacy-unchecked", "ROCm clr hip_stream.cpp: the check is skipped for the NULL stream";
     /// Overlapping registrations are accepted; of two with one base only the first is kept.
     OverlapAccepted, "overlap-accepted", "ROCm clr hip_memory.cpp up to 7.2: the insert is dropped; 712 since rocm-systems 7498, June 2026";
+    /// A copy from the device to host memory that is not page-locked returns when it has run; a copy from such memory does
+    /// from [`Profile::pageable_upload_waits_from`] bytes on.
+    PageableCopiesWait, "pageable-copies-wait", "measured on an H200 (CUDA 13, driver 580) behind a kernel of 35 ms: down 34 ms from 4 bytes on, up 36 ms at 16 MiB and below 0.2 ms up to 1 MiB; AMD's tests demand that a copy down is done at the return";
     /// Asking about memory that is not registered is an error.
     PlainMemoryHasNoAttributes, "plain-memory-has-no-attributes", "ROCm/hip issue 3057: 5.x";
     /// A query of a stream from a thread-local thread is refused during a global capture of another thread.
@@ -103,6 +106,9 @@ pub struct Profile {
     pub device_bytes: u64,
     /// The numbers of the lowest and the highest stream priority.
     pub priorities: (i32, i32),
+    /// From how many bytes on a copy from host memory that is not page-locked waits until it has run, under
+    /// [`Quirk::PageableCopiesWait`].
+    pub pageable_upload_waits_from: u64,
     /// What host calls and device work cost, in nanoseconds of the virtual clock.
     pub costs: Costs,
 }
@@ -237,7 +243,17 @@ impl Profile {
     fn of(name: &'static str, sets: &[&[Quirk]]) -> Self {
         let quirks = sets.iter().flat_map(|set| set.iter()).fold(0, |bits, quirk| bits | bit(*quirk));
         let priorities = if name.starts_with("hip") { (1, -1) } else { (0, -5) };
-        Self { name, quirks, queue_depth: 1021, device_bytes: 141 << 30, priorities, costs: Costs::H200 }
+        // CUDA: the least size that was seen to wait. HIP stages or pins such memory inside the call, whatever its size.
+        let pageable_upload_waits_from = if name.starts_with("hip") { 1 } else { 16 << 20 };
+        Self {
+            name,
+            quirks,
+            queue_depth: 1021,
+            device_bytes: 141 << 30,
+            priorities,
+            pageable_upload_waits_from,
+            costs: Costs::H200,
+        }
     }
 
     /// Its name.

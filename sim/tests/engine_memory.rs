@@ -5,7 +5,7 @@ mod rig;
 use std::ptr::NonNull;
 
 use rig::{ME, Rig, blocked, done};
-use tenure::driver::{DeviceAddress, HostAccess, HostPointer, Location};
+use tenure::driver::{CaptureMode, DeviceAddress, HostAccess, HostPointer, Location};
 use tenure_sim::code::Code;
 use tenure_sim::engine::Answer;
 use tenure_sim::event::{Access, BadAccess, Event, Memory, Violation};
@@ -51,11 +51,81 @@ fn copies_go_both_ways_and_within() {
         (Location::Device(b.offset(4)), Location::Device(b), 12),
         (Location::Host(host), Location::Device(b.offset(8)), 8),
     ] {
-        done(rig.engine.copy(ME, stream, to, from, bytes)).expect("a copy");
+        rig.copy(stream, to, from, bytes);
     }
     rig.run();
     assert_eq!(words, [2, 3, 3, 4]);
     assert_eq!(rig.words(b, 4), [1, 1, 2, 3]);
+}
+
+/// The wait of a copy down to `host`, and of one up from it, of `bytes` bytes each, on streams that stand still.
+fn waits(profile: &Profile, is_page_locked: bool, bytes: usize) -> (bool, bool) {
+    let mut rig = Rig::new(profile.clone());
+    let memory = rig.malloc(bytes as u64);
+    let mut plain = vec![0_u8; bytes];
+    let host = match is_page_locked {
+        true => rig.engine.host_alloc(ME, bytes).expect("there is memory"),
+        false => HostPointer(NonNull::from(&mut *plain).cast()),
+    };
+    let both = [(Location::Host(host), Location::Device(memory)), (Location::Device(memory), Location::Host(host))];
+    let [down, up] = both.map(|(to, from)| {
+        let stream = rig.stream();
+        rig.fill(stream, memory, 7, bytes as u64);
+        let answer = rig.engine.copy(ME, stream, to, from, bytes as u64).expect("a copy");
+        let waits = matches!(answer, Answer::Blocked(_));
+        if let Answer::Blocked(wait) = answer {
+            assert!(!rig.engine.is_over(&wait), "nothing has run yet");
+            rig.run();
+            assert!(matches!(rig.engine.finish(wait), Ok(Answer::Done(()))), "the copy has run");
+        }
+        rig.run();
+        waits
+    });
+    (down, up)
+}
+
+#[test]
+fn copies_with_pageable_memory_wait_where_the_driver_does_so() {
+    let cuda = Profile::cuda_13().with(Quirk::PageableCopiesWait);
+    for (bytes, expected) in [(4, (true, false)), (1 << 20, (true, false)), (16 << 20, (true, true))] {
+        assert_eq!(waits(&cuda, false, bytes), expected, "{bytes} bytes");
+        assert_eq!(waits(&cuda, true, bytes), (false, false), "{bytes} bytes of page-locked memory");
+    }
+    let hip = Profile::hip_7_2().with(Quirk::PageableCopiesWait);
+    assert_eq!((waits(&hip, false, 4), waits(&hip, true, 4)), ((true, true), (false, false)));
+    let without = Profile::cuda_13().without(Quirk::PageableCopiesWait);
+    assert_eq!(waits(&without, false, 16 << 20), (false, false));
+}
+
+#[test]
+fn a_pageable_copy_that_waited_for_room_then_waits_until_it_has_run() {
+    let mut profile = Profile::cuda_13().with(Quirk::PageableCopiesWait);
+    profile.queue_depth = 1;
+    let mut rig = Rig::new(profile);
+    let stream = rig.stream();
+    let memory = rig.malloc(16);
+    rig.fill(stream, memory, 7, 16);
+    let mut words = [0_u32; 4];
+    let (to, from) = (Location::Host(pointer(&mut words)), Location::Device(memory));
+    let room = blocked(rig.engine.copy(ME, stream, to, from, 16));
+    rig.step_on(stream);
+    let ran = blocked(rig.engine.finish(room));
+    assert_eq!(words, [0; 4], "there is room, and it has not run");
+    rig.step_on(stream);
+    assert!(matches!(rig.engine.finish(ran), Ok(Answer::Done(()))));
+    assert_eq!(words, [0x0707_0707; 4]);
+}
+
+#[test]
+fn a_recorded_pageable_copy_waits_for_nothing() {
+    let mut rig = Rig::new(Profile::cuda_13().with(Quirk::PageableCopiesWait));
+    let stream = rig.stream();
+    let memory = rig.malloc(16);
+    let mut words = [0_u32; 4];
+    rig.engine.capture_begin(ME, stream, CaptureMode::Relaxed).expect("a capture");
+    let (to, from) = (Location::Host(pointer(&mut words)), Location::Device(memory));
+    done(rig.engine.copy(ME, stream, to, from, 16)).expect("it is recorded");
+    rig.engine.capture_end(ME, stream).expect("a graph");
 }
 
 #[test]

@@ -185,7 +185,8 @@ impl Engine {
 
     // --- copies and fills
 
-    /// Copies `bytes` in the order of the stream. Host memory is read and written when the copy finishes.
+    /// Copies `bytes` in the order of the stream. Host memory is read and written when the copy finishes. With
+    /// [`Quirk::PageableCopiesWait`] the call ends only then where the host memory is not page-locked.
     ///
     /// # Errors
     /// A stale handle; what a submission may return.
@@ -199,8 +200,28 @@ impl Engine {
     ) -> Result<Answer<()>, Code> {
         self.waiting(thread, Call::Copy, |engine| {
             let stream = engine.resolve(stream)?;
-            engine.submit(stream, Work::Copy { to, from, bytes })
+            let held = &engine.streams[stream as usize];
+            let executes = held.capture.is_none() && !held.broken;
+            let answer = engine.submit(stream, Work::Copy { to, from, bytes })?;
+            match answer {
+                Answer::Done(()) if executes && engine.copy_waits(to, from, bytes) => {
+                    Ok(engine.wait_for(Until::Position(engine.end_of(stream)), Then::Nothing))
+                }
+                answer => Ok(answer),
+            }
         })
+    }
+
+    /// Whether the call that makes this copy returns only when it has run.
+    pub(super) fn copy_waits(&self, to: Location, from: Location, bytes: u64) -> bool {
+        if !self.profile.has(Quirk::PageableCopiesWait) || bytes == 0 {
+            return false;
+        }
+        let is_pageable = |location| match location {
+            Location::Host(pointer) => matches!(self.covering(pointer, bytes, false), Ok(None)),
+            Location::Device(_) => false,
+        };
+        is_pageable(to) || bytes >= self.profile.pageable_upload_waits_from && is_pageable(from)
     }
 
     /// Sets `bytes` bytes to `value` in the order of the stream.

@@ -88,6 +88,15 @@ impl Rig {
         done(self.engine.stream_wait_event(ME, stream, event)).expect("a wait");
     }
 
+    /// A copy, which may wait until it has run: then the device runs.
+    pub fn copy(&mut self, stream: StreamHandle, to: Location, from: Location, bytes: u64) {
+        let mut answer = self.engine.copy(ME, stream, to, from, bytes).expect("a copy");
+        while let Answer::Blocked(wait) = answer {
+            self.run();
+            answer = self.engine.finish(wait).expect("the device works");
+        }
+    }
+
     pub fn is_idle(&mut self, stream: StreamHandle) -> bool {
         self.engine.stream_query(ME, stream).expect("an answer") == Progress::Complete
     }
@@ -97,7 +106,7 @@ impl Rig {
         let mut words = vec![0_u32; count];
         let to = HostPointer(std::ptr::NonNull::from(&mut words[0]).cast());
         let stream = self.stream();
-        done(self.engine.copy(ME, stream, Location::Host(to), Location::Device(at), count as u64 * 4)).expect("a copy");
+        self.copy(stream, Location::Host(to), Location::Device(at), count as u64 * 4);
         self.run();
         done(self.engine.stream_destroy(ME, stream)).expect("a destroy");
         words
