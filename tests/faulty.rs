@@ -78,6 +78,7 @@ pub enum When {
 pub struct Rules {
     rules: Mutex<Vec<Rule>>,
     nothing: AtomicBool,
+    bare: AtomicBool,
 }
 
 impl Rules {
@@ -94,6 +95,18 @@ impl Rules {
 
     fn fail_when(&self, call: Call, nth: usize, kind: ErrorKind, when: When) {
         self.lock().push(Rule { call, passes: nth.max(1) - 1, kind, always: false, fired: false, when });
+    }
+
+    /// A runtime made from now on is told that relaxed mode protects no capture, as before HIP 7.0.
+    pub fn protect_nothing(&self) {
+        // Relaxed: told before the runtime is made.
+        self.bare.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether relaxed mode is said to protect no capture.
+    pub fn protects_nothing(&self) -> bool {
+        // Relaxed: as above.
+        self.bare.load(Ordering::Relaxed)
     }
 
     /// From now on memory is given at no address, as some pools that are empty do.

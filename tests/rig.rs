@@ -50,7 +50,18 @@ impl<D: Driver> Rig<D> {
 
     /// A runtime as `config` says.
     pub fn with(bench: &impl Bench<Driver = D>, config: Config) -> Self {
+        Self::over(Tap::new(bench.driver()), config)
+    }
+
+    /// A runtime without a worker, which is told that relaxed mode protects no capture: guarded calls and captures are
+    /// kept apart in time.
+    pub fn bare(bench: &impl Bench<Driver = D>) -> Self {
         let tap = Tap::new(bench.driver());
+        tap.rules.protect_nothing();
+        Self::over(tap, Config::default().reclaim(ReclaimMode::Manual))
+    }
+
+    fn over(tap: Tap<D>, config: Config) -> Self {
         let runtime = Runtime::with(tap.clone(), config).expect("a runtime starts");
         let module = runtime.module(Image::Source(SOURCE)).expect("the kernels load");
         // SAFETY: O1. The kernels have these signatures, and stay within `n` elements, which the methods below give.

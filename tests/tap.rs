@@ -86,7 +86,12 @@ impl<D: Driver> Driver for Tap<D> {
     type Error = TapError<D::Error>;
 
     fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
+        let mut capabilities = self.inner.capabilities();
+        if self.rules.protects_nothing() {
+            capabilities.relaxed_protects = false;
+            capabilities.relaxed_protects_events = false;
+        }
+        capabilities
     }
 
     fn stream_create(&self, priority: Priority) -> Result<Self::Stream, Self::Error> {
