@@ -5,7 +5,7 @@
 //! serves all alike.
 
 use std::marker::PhantomData;
-use std::ops::{Bound, RangeBounds};
+use std::ops::{Bound, Deref, RangeBounds};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::driver::{Argument, DeviceAddress, Driver};
@@ -21,7 +21,7 @@ use crate::sync::Arc;
 
 /// One allocation of device memory.
 #[derive(Debug)]
-pub struct Allocation<D: Driver> {
+pub(crate) struct Allocation<D: Driver> {
     pub(crate) id: ResourceId,
     pub(crate) address: DeviceAddress,
     pub(crate) record: Record<D>,
@@ -42,7 +42,8 @@ impl<D: Driver> Drop for Allocation<D> {
     }
 }
 
-/// What is behind a handle: shared by the handle, its views, and the graphs that use it.
+/// What is behind a handle: shared by the handle, its views, and the graphs that use it. A program only ever borrows
+/// one: an own copy would keep a scope's memory past its scope.
 #[derive(Debug)]
 pub struct Backing<D: Driver> {
     pub(crate) storage: Storage<D>,
@@ -51,7 +52,7 @@ pub struct Backing<D: Driver> {
 
 /// What a [`Backing`] keeps alive.
 #[derive(Debug)]
-pub enum Storage<D: Driver> {
+pub(crate) enum Storage<D: Driver> {
     /// Zero bytes: no driver ever sees it (O8), and nobody ever covers it.
     Nothing(Arc<Record<D>>),
     /// Device memory.
@@ -69,17 +70,16 @@ struct Place<D: Driver> {
     base: DeviceAddress,
 }
 
-impl<D: Driver> Clone for Backing<D> {
-    fn clone(&self) -> Self {
+impl<D: Driver> Backing<D> {
+    /// The same memory, kept for as long as the copy lives.
+    pub(crate) fn share(&self) -> Self {
         Self::new(match &self.storage {
             Storage::Nothing(record) => Storage::Nothing(record.clone()),
             Storage::Memory(allocation) => Storage::Memory(allocation.clone()),
             Storage::Pin(lease) => Storage::Pin(lease.clone()),
         })
     }
-}
 
-impl<D: Driver> Backing<D> {
     #[inline]
     pub(crate) fn new(storage: Storage<D>) -> Self {
         let (record, base) = match &storage {
@@ -93,7 +93,7 @@ impl<D: Driver> Backing<D> {
 
     /// Who used it.
     #[inline]
-    pub fn record(&self) -> &Record<D> {
+    pub(crate) fn record(&self) -> &Record<D> {
         // Relaxed: nobody writes it.
         let record = self.place.record.load(Ordering::Relaxed);
         // SAFETY: O6. It lies behind the `Arc` that is stored here, so it stays, where it is, as long as this; and
@@ -128,19 +128,43 @@ impl<D: Driver> Backing<D> {
     /// The part of it from `offset` on that holds `len` elements.
     #[inline]
     pub(crate) fn region<T>(&self, offset: u64, len: usize) -> Region<'_, D> {
-        Region { backing: self, address: self.place.base.offset(offset), bytes: bytes_of::<T>(len) }
+        Region(Extent { backing: self, address: self.place.base.offset(offset), bytes: bytes_of::<T>(len) })
     }
 }
 
-/// A range of device-accessible memory, borrowed for one submission.
+/// A range of device-accessible memory, borrowed for one submission. Only memory of this crate has one; what it says,
+/// it says by the fields of its [`Extent`], to be read and not changed.
 #[derive(Debug)]
-pub struct Region<'a, D: Driver> {
+pub struct Region<'a, D: Driver>(Extent<'a, D>);
+
+/// What a [`Region`] says of itself.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Extent<'a, D: Driver> {
     /// What it lies in.
     pub backing: &'a Backing<D>,
-    /// The device's address of its first byte.
+    /// The device's address of its first byte. The memory stays there as long as the borrow, and until submitted work
+    /// that names it has completed.
     pub address: DeviceAddress,
     /// Its length in bytes.
     pub bytes: u64,
+}
+
+impl<D: Driver> Clone for Extent<'_, D> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<D: Driver> Copy for Extent<'_, D> {}
+
+impl<'a, D: Driver> Deref for Region<'a, D> {
+    type Target = Extent<'a, D>;
+
+    #[inline]
+    fn deref(&self) -> &Extent<'a, D> {
+        &self.0
+    }
 }
 
 impl<D: Driver> Clone for Region<'_, D> {
@@ -152,6 +176,23 @@ impl<D: Driver> Clone for Region<'_, D> {
 impl<D: Driver> Copy for Region<'_, D> {}
 
 impl<D: Driver> Region<'_, D> {
+    /// The `bytes` bytes of it from `offset` on.
+    ///
+    /// # Errors
+    /// `LengthMismatch`, in bytes, when they do not lie in it.
+    pub fn part(&self, offset: u64, bytes: u64) -> Result<Self> {
+        match offset.checked_add(bytes) {
+            Some(end) if end <= self.bytes => {
+                Ok(Self(Extent { address: self.address.offset(offset), bytes, ..self.0 }))
+            }
+            end => {
+                let count = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+                let expected = count(end.unwrap_or(u64::MAX));
+                Err(Misuse::LengthMismatch { expected, actual: count(self.bytes) }.into())
+            }
+        }
+    }
+
     /// As an argument of a kernel.
     #[inline]
     pub fn argument(&self) -> Argument {
@@ -159,19 +200,31 @@ impl<D: Driver> Region<'_, D> {
     }
 }
 
-/// Memory that the device can read as elements of `T`.
-pub trait Readable<T: Element, D: Driver> {
+/// Memory that the device can read as elements of `T`. Buffers, pins and their views are; so may be a type of a
+/// program's own that holds one of them.
+///
+/// # Safety
+/// For as long as the borrow that `region` was called with:
+/// - Every call of `region` gives the same range: that of memory that the value holds, or a part of it, at an offset that
+///   is a multiple of `T`'s alignment.
+/// - `element_count` elements of `T` are exactly as long as it.
+pub unsafe trait Readable<T: Element, D: Driver> {
     /// The range.
     fn region(&self) -> Region<'_, D>;
 
-    /// How many elements.
+    /// How many elements. To be said by those that can hold elements of no size; for all others it follows.
     fn element_count(&self) -> usize {
-        usize::try_from(self.region().bytes).unwrap_or(usize::MAX) / size_of::<T>().max(1)
+        let bytes = usize::try_from(self.region().bytes).unwrap_or(usize::MAX);
+        bytes.checked_div(size_of::<T>()).unwrap_or(0)
     }
 }
 
 /// Memory that the device can also write.
-pub trait Writable<T: Element, D: Driver>: Readable<T, D> {}
+///
+/// # Safety
+/// - The range is one that a [`Writable`] of this crate gave, and not memory that is only shared with the device
+///   ([`SharedPinned`](crate::SharedPinned), [`ScopedShared`](crate::pinned::ScopedShared)).
+pub unsafe trait Writable<T: Element, D: Driver>: Readable<T, D> {}
 
 /// `len` elements of device memory.
 ///
@@ -308,30 +361,47 @@ impl<'a, T: Element, D: Driver> ViewMut<'a, T, D> {
     }
 }
 
-impl<T: Element, D: Driver> Readable<T, D> for Buffer<T, D> {
+// SAFETY: O6. The range of what the handle borrows or holds; `new` and `part` saw to it that it lies inside.
+unsafe impl<T: Element, D: Driver> Readable<T, D> for Buffer<T, D> {
     #[inline]
     fn region(&self) -> Region<'_, D> {
         self.backing.region::<T>(0, self.len)
     }
+
+    fn element_count(&self) -> usize {
+        self.len
+    }
 }
 
-impl<T: Element, D: Driver> Writable<T, D> for Buffer<T, D> {}
+// SAFETY: O6. Made from what its maker held as writable.
+unsafe impl<T: Element, D: Driver> Writable<T, D> for Buffer<T, D> {}
 
-impl<T: Element, D: Driver> Readable<T, D> for View<'_, T, D> {
+// SAFETY: O6. The range of what the handle borrows or holds; `new` and `part` saw to it that it lies inside.
+unsafe impl<T: Element, D: Driver> Readable<T, D> for View<'_, T, D> {
     #[inline]
     fn region(&self) -> Region<'_, D> {
         self.backing.region::<T>(self.offset, self.len)
     }
+
+    fn element_count(&self) -> usize {
+        self.len
+    }
 }
 
-impl<T: Element, D: Driver> Readable<T, D> for ViewMut<'_, T, D> {
+// SAFETY: O6. The range of what the handle borrows or holds; `new` and `part` saw to it that it lies inside.
+unsafe impl<T: Element, D: Driver> Readable<T, D> for ViewMut<'_, T, D> {
     #[inline]
     fn region(&self) -> Region<'_, D> {
         self.backing.region::<T>(self.offset, self.len)
     }
+
+    fn element_count(&self) -> usize {
+        self.len
+    }
 }
 
-impl<T: Element, D: Driver> Writable<T, D> for ViewMut<'_, T, D> {}
+// SAFETY: O6. Made from what its maker held as writable.
+unsafe impl<T: Element, D: Driver> Writable<T, D> for ViewMut<'_, T, D> {}
 
 /// The size of `len` elements that exist, so that it fits.
 #[inline]

@@ -37,11 +37,13 @@ use crate::driver::{Call, CaptureMode, Driver, GraphDescription, Priority};
 use crate::error::{Error, Misuse, Result};
 use crate::hold::{MayWait, Place, within};
 use crate::id::ResourceId;
+use crate::kernel::{Kernel, Loaded};
 use crate::mutant;
 use crate::ownership::{Access, Record, Use, join, submit};
 use crate::queue::{Memory, Stream, Submit, UseSet};
 use crate::reclaim::{Resource, Retired};
 use crate::runtime::{Anchor, Runtime};
+use crate::sealed::Sealed;
 use crate::stream::{Kind, StreamState};
 use crate::sync::{Arc, Mutex, leak};
 
@@ -111,6 +113,7 @@ struct Session<D: Driver> {
 struct Listed<D: Driver> {
     uses: BTreeMap<ResourceId, Held<D>>,
     kept: Vec<Box<dyn Any + Send>>,
+    code: Vec<Arc<Loaded<D>>>,
     forks: Vec<Fork<D>>,
     failed: Option<Error>,
 }
@@ -268,7 +271,7 @@ impl<D: Driver> Drop for CaptureGuard<D> {
 
 impl<D: Driver> Default for Listed<D> {
     fn default() -> Self {
-        Self { uses: BTreeMap::new(), kept: Vec::new(), forks: Vec::new(), failed: None }
+        Self { uses: BTreeMap::new(), kept: Vec::new(), code: Vec::new(), forks: Vec::new(), failed: None }
     }
 }
 
@@ -279,7 +282,8 @@ impl<D: Driver> Listed<D> {
         } else {
             self.uses.into_values().map(|held| (held.backing, held.access)).collect()
         };
-        Arc::new(Holdings { uses: backings, _kept: Mutex::new(self.kept) })
+        let code = if mutant!("c4_no_code") { Vec::new() } else { self.code };
+        Arc::new(Holdings { uses: backings, _code: code, _kept: Mutex::new(self.kept) })
     }
 }
 
@@ -304,7 +308,7 @@ impl<D: Driver> Session<D> {
         for Memory { backing, access } in uses {
             let Some(id) = backing.id() else { continue };
             let held = listed.uses.entry(id).or_insert_with(|| Held {
-                backing: (*backing).clone(),
+                backing: backing.share(),
                 access: *access,
                 record: Arc::new(Record::new()),
             });
@@ -383,12 +387,14 @@ impl<D: Driver> Capture<'_, D> {
     }
 }
 
+impl<D: Driver> Sealed for Capture<'_, D> {}
+
 impl<D: Driver> Submit<D> for Capture<'_, D> {
     fn anchor(&self) -> &Arc<Anchor<D>> {
         &self.session.anchor
     }
 
-    fn submit_raw<'a, R>(
+    unsafe fn submit_raw<'a, R>(
         &self,
         uses: impl UseSet<'a, D>,
         call: Call,
@@ -412,6 +418,13 @@ impl<D: Driver> Submit<D> for Capture<'_, D> {
         outcome
     }
 
+    fn keep_code<S>(&self, kernel: &Kernel<S, D>) {
+        let code = &mut self.session.listed.lock().code;
+        if !code.iter().any(|known| Arc::ptr_eq(known, &kernel.loaded)) {
+            code.push(kernel.loaded.clone());
+        }
+    }
+
     fn keep(&self, memory: Box<dyn Any + Send>, _number: u64) {
         self.session.listed.lock().kept.push(memory);
     }
@@ -429,6 +442,8 @@ impl<D: Driver> Submit<D> for Capture<'_, D> {
 #[derive(Debug)]
 struct Holdings<D: Driver> {
     uses: Vec<(Backing<D>, Access)>,
+    // The modules of its kernels.
+    _code: Vec<Arc<Loaded<D>>>,
     // Only held, never looked at; the lock makes it shareable.
     _kept: Mutex<Vec<Box<dyn Any + Send>>>,
 }

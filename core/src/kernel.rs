@@ -13,6 +13,7 @@ use crate::ownership::{Access, Point, Points, Record, Records};
 use crate::queue::{Memory, UseSet};
 use crate::reclaim::{Resource, Retired};
 use crate::runtime::{Anchor, Element};
+use crate::sealed::{self, Sealed};
 use crate::sync::Arc;
 
 /// A parameter through which a kernel only reads elements of `T`.
@@ -24,10 +25,7 @@ pub struct Read<T>(PhantomData<T>);
 pub struct Write<T>(PhantomData<T>);
 
 /// A value that is passed to a kernel as it is: plain data of at most 16 bytes.
-pub trait Scalar: Element {
-    #[doc(hidden)]
-    const FITS: () = assert!(size_of::<Self>() <= 16, "a scalar argument has at most 16 bytes");
-}
+pub trait Scalar: Element {}
 
 macro_rules! scalars {
     ($($scalar:ty)*) => { $(impl Scalar for $scalar {})* };
@@ -35,14 +33,19 @@ macro_rules! scalars {
 scalars!(u8 u16 u32 u64 usize i8 i16 i32 i64 isize f32 f64);
 scalars!([f32; 2] [f32; 4] [f64; 2] [u32; 2] [u32; 4] [i32; 2] [i32; 4]);
 
-/// An argument that fits a parameter of type `P`.
-pub trait Fits<'a, P, D: Driver> {
+/// An argument that fits a parameter of type `P`: `&` memory for [`Read`], `&mut` memory for [`Write`], a scalar for itself.
+/// This crate alone says what does.
+pub trait Fits<'a, P, D: Driver>: sealed::Fits<'a, P, D> {
     /// What it uses: one piece of memory, or `()`.
     type Uses: UseSet<'a, D>;
 
     /// What it uses, and what the driver gets.
     fn pack(self) -> (Self::Uses, Argument);
 }
+
+impl<'a, T: Element, R: Readable<T, D>, D: Driver> sealed::Fits<'a, Read<T>, D> for &'a R {}
+impl<'a, T: Element, W: Writable<T, D>, D: Driver> sealed::Fits<'a, Write<T>, D> for &'a mut W {}
+impl<T: Scalar, D: Driver> sealed::Fits<'_, T, D> for T {}
 
 impl<'a, T: Element, R: Readable<T, D>, D: Driver> Fits<'a, Read<T>, D> for &'a R {
     type Uses = Memory<'a, D>;
@@ -70,7 +73,7 @@ impl<'a, T: Scalar, D: Driver> Fits<'a, T, D> for T {
 
     #[inline]
     fn pack(self) -> ((), Argument) {
-        let () = T::FITS;
+        const { assert!(size_of::<T>() <= 16, "a scalar argument has at most 16 bytes") };
         let bytes = bytemuck::bytes_of(&self);
         // Put together in registers: written to memory by halves, it would stall whoever reads it as a whole.
         let word = |at: usize| {
@@ -83,8 +86,57 @@ impl<'a, T: Scalar, D: Driver> Fits<'a, T, D> for T {
     }
 }
 
-/// A tuple of arguments that fits the signature `S`: up to 16.
-pub trait Arguments<'a, S, D: Driver> {
+/// Arguments that fit the signature `S`: a tuple of up to 16, or a type of a program's own, for arguments that are known
+/// only at run time.
+///
+/// # Safety
+/// - The values are what a kernel of signature `S` takes.
+/// - Each pointer among them comes from the [`Region`](crate::buffer::Region) of a memory that is among the uses, with the
+///   access that the kernel has to it.
+///
+/// # Examples
+/// ```
+/// use tenure::buffer::Region;
+/// use tenure::driver::{Argument, Driver};
+/// use tenure::kernel::Arguments;
+/// use tenure::queue::Memory;
+/// # use tenure::{LaunchConfig, Queue, Readable, Runtime};
+///
+/// /// Any number of buffers, all of them written.
+/// struct Written<'a, D: Driver> {
+///     uses: &'a [Memory<'a, D>],
+///     values: Vec<Argument>,
+/// }
+///
+/// /// The signature of the kernels that take them.
+/// struct AnyNumber;
+///
+/// // SAFETY: kernels of this signature write all that they are given, and `values` are the regions behind `uses`.
+/// unsafe impl<'a, D: Driver> Arguments<'a, AnyNumber, D> for Written<'a, D> {
+///     type Uses = &'a [Memory<'a, D>];
+///     type Values = Vec<Argument>;
+///
+///     fn pack(self) -> (Self::Uses, Vec<Argument>) {
+///         (self.uses, self.values)
+///     }
+/// }
+/// # let sim = tenure_sim::Sim::new(tenure_sim::profile::Profile::cuda_13());
+/// # sim.kernel("one", |mut x: tenure_sim::kernel::Write<'_, u32>| x[0] = 7);
+/// # let runtime = Runtime::new(sim)?;
+/// # let module = runtime.module(tenure::driver::Image::Source(""))?;
+/// # let stream = runtime.stream()?;
+/// # let mut buffers = [stream.upload(&[0_u32])?];
+/// # // SAFETY: it writes what it is given.
+/// # let kernel = unsafe { module.kernel::<AnyNumber>("one")? };
+///
+/// let regions: Vec<Region<_>> = buffers.iter_mut().map(|buffer| buffer.region()).collect();
+/// let uses: Vec<_> = regions.iter().map(|region| Memory::write(region.backing)).collect();
+/// let values = regions.iter().map(Region::argument).collect();
+/// stream.launch(&kernel, LaunchConfig::linear(1), Written { uses: &uses, values })?;
+/// # assert_eq!(stream.read(&buffers[0])?, [7]);
+/// # Ok::<(), tenure::Error>(())
+/// ```
+pub unsafe trait Arguments<'a, S, D: Driver> {
     /// A tuple with what each argument uses.
     type Uses: UseSet<'a, D>;
     /// An array with what the driver gets.
@@ -96,7 +148,8 @@ pub trait Arguments<'a, S, D: Driver> {
 
 macro_rules! arguments {
     ($($parameter:ident $argument:ident $index:tt),*) => {
-        impl<'a, D: Driver, $($parameter, $argument: Fits<'a, $parameter, D>),*> Arguments<'a, ($($parameter,)*), D>
+        // SAFETY: O1, O6. Each argument fits its parameter, and is packed with what it uses.
+        unsafe impl<'a, D: Driver, $($parameter, $argument: Fits<'a, $parameter, D>),*> Arguments<'a, ($($parameter,)*), D>
             for ($($argument,)*)
         {
             type Uses = ($($argument::Uses,)*);
@@ -110,6 +163,8 @@ macro_rules! arguments {
                 (($($argument.0,)*), [$($argument.1),*])
             }
         }
+
+        impl<$($argument: Sealed),*> Sealed for ($($argument,)*) {}
 
         impl<D: Driver, $($argument: Records<D>),*> Records<D> for ($($argument,)*) {
             #[inline]
@@ -214,7 +269,9 @@ impl<D: Driver> Module<D> {
         let context = &self.loaded.anchor.context;
         let Some(raw) = &self.loaded.raw else { unreachable!("a module is unloaded when its last holder drops") };
         let function = context.check(Call::Function, context.driver.function(raw, name))?;
-        Ok(Kernel { function, _loaded: self.loaded.clone(), signature: PhantomData })
+        let loaded = self.loaded.clone();
+        let runtime = std::ptr::from_ref(&*loaded.anchor).addr();
+        Ok(Kernel { function, runtime, loaded, signature: PhantomData })
     }
 }
 
@@ -222,7 +279,18 @@ impl<D: Driver> Module<D> {
 #[derive(Debug)]
 pub struct Kernel<S, D: Driver> {
     pub(crate) function: D::Function,
+    // Where its runtime's anchor lies: `loaded` keeps that there, so nothing else does (O7). Said here too, so that a launch
+    // has it at hand.
+    runtime: usize,
     // Keeps the code loaded.
-    _loaded: Arc<Loaded<D>>,
+    pub(crate) loaded: Arc<Loaded<D>>,
     signature: PhantomData<fn(S)>,
+}
+
+impl<S, D: Driver> Kernel<S, D> {
+    /// Whether it belongs to this runtime.
+    #[inline]
+    pub(crate) fn is_of(&self, anchor: &Arc<Anchor<D>>) -> bool {
+        self.runtime == std::ptr::from_ref(&**anchor).addr()
+    }
 }

@@ -41,6 +41,7 @@ pub mod reclaim;
 #[doc(hidden)]
 pub mod registration;
 pub mod runtime;
+mod sealed;
 #[doc(hidden)]
 pub mod stream;
 #[doc(hidden)]

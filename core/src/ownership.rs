@@ -49,6 +49,7 @@ use crate::error::{Error, Misuse, Result};
 use crate::hold::{MayWait, Place, is_within};
 use crate::mutant;
 use crate::ordering;
+use crate::sealed::Sealed;
 use crate::stream::{Gate, Kind, StreamState};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Apart, Arc, BiasedGuard, Mutex, MutexGuard, OnceLock};
@@ -226,10 +227,8 @@ pub struct Inner<D: Driver> {
 /// One buffer of a submission.
 #[derive(Debug)]
 pub struct Use<'a, D: Driver> {
-    /// Its record.
-    pub record: &'a Record<D>,
-    /// What the submission does with it.
-    pub access: Access,
+    record: &'a Record<D>,
+    access: Access,
 }
 
 impl<D: Driver> Clone for Use<'_, D> {
@@ -252,8 +251,8 @@ impl<'a, D: Driver> Use<'a, D> {
 }
 
 /// The buffers of one submission, however they are held. Where their number is known when a launch is compiled, going
-/// through them costs no loop.
-pub trait Records<D: Driver> {
+/// through them costs no loop. Nobody else implements it: what it leaves out is not ordered (O1).
+pub trait Records<D: Driver>: Sealed {
     /// Whether `stream` covers every one outright. The caller holds its gate.
     fn all_outright(&self, stream: u64) -> bool;
     /// Notes submission `number` of the stream that covers every one. The caller has held its gate since it looked.
@@ -263,6 +262,8 @@ pub trait Records<D: Driver> {
     /// Does `act` with every one.
     fn each(&self, act: impl Fn(&Record<D>, Access) + Copy);
 }
+
+impl<D: Driver> Sealed for &[Use<'_, D>] {}
 
 impl<D: Driver> Records<D> for &[Use<'_, D>] {
     #[inline]

@@ -87,7 +87,7 @@ impl<O> From<WrapError<O>> for Error {
 
 /// One count on a registration (P5).
 #[derive(Debug)]
-pub struct PinLease<D: Driver> {
+pub(crate) struct PinLease<D: Driver> {
     pub(crate) pin: Arc<Pin<D>>,
     /// The device's address of the wrap's first byte.
     pub(crate) device: DeviceAddress,
@@ -387,17 +387,28 @@ impl<T: Element, D: Driver> ScopedPinned<'_, T, D> {
     }
 }
 
-impl<T: Element, D: Driver> Readable<T, D> for ScopedPinned<'_, T, D> {
+// SAFETY: P3, P4. The range of the wrap, which its count keeps registered.
+unsafe impl<T: Element, D: Driver> Readable<T, D> for ScopedPinned<'_, T, D> {
     fn region(&self) -> Region<'_, D> {
         self.pinned.region()
     }
+
+    fn element_count(&self) -> usize {
+        self.pinned.len
+    }
 }
 
-impl<T: Element, D: Driver> Writable<T, D> for ScopedPinned<'_, T, D> {}
+// SAFETY: P4. Wrapped from memory that its owner, or a scope's exclusive borrow, holds alone.
+unsafe impl<T: Element, D: Driver> Writable<T, D> for ScopedPinned<'_, T, D> {}
 
-impl<T: Element, D: Driver> Readable<T, D> for ScopedShared<'_, T, D> {
+// SAFETY: P3, P4. The range of the wrap, which its count keeps registered.
+unsafe impl<T: Element, D: Driver> Readable<T, D> for ScopedShared<'_, T, D> {
     fn region(&self) -> Region<'_, D> {
         self.pinned.region()
+    }
+
+    fn element_count(&self) -> usize {
+        self.pinned.len
     }
 }
 
@@ -671,17 +682,28 @@ impl<T: Element, D: Driver> Drop for HostWrite<'_, T, D> {
     }
 }
 
-impl<T: Element, D: Driver> Readable<T, D> for Pinned<T, D> {
+// SAFETY: P3, P4. The range of the wrap, which its count keeps registered.
+unsafe impl<T: Element, D: Driver> Readable<T, D> for Pinned<T, D> {
     #[inline]
     fn region(&self) -> Region<'_, D> {
         self.backing.region::<T>(0, self.len)
     }
+
+    fn element_count(&self) -> usize {
+        self.len
+    }
 }
 
-impl<T: Element, D: Driver> Writable<T, D> for Pinned<T, D> {}
+// SAFETY: P4. Wrapped from memory that its owner, or a scope's exclusive borrow, holds alone.
+unsafe impl<T: Element, D: Driver> Writable<T, D> for Pinned<T, D> {}
 
-impl<T: Element, D: Driver> Readable<T, D> for SharedPinned<T, D> {
+// SAFETY: P3, P4. The range of the wrap, which its count keeps registered.
+unsafe impl<T: Element, D: Driver> Readable<T, D> for SharedPinned<T, D> {
     fn region(&self) -> Region<'_, D> {
         self.0.region()
+    }
+
+    fn element_count(&self) -> usize {
+        self.0.len
     }
 }

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use crate::buffer::{Allocation, Backing, Buffer, Readable, Region, Storage, Writable, bytes_of};
+use crate::buffer::{Allocation, Backing, Buffer, Readable, Region, Storage, Writable};
 use crate::driver::{Call, Driver, ErrorKind, HostPointer, LaunchConfig, Location, Progress};
 use crate::error::{DriverFailure, Error, Misuse, Result};
 use crate::event::Event;
@@ -14,6 +14,7 @@ use crate::mutant;
 use crate::ownership::{Access, Point, Points, Record, Records, Use, submit, submit_covered, submit_moving};
 use crate::reclaim::{Ask, Resource, Retired};
 use crate::runtime::{Anchor, Element};
+use crate::sealed::Sealed;
 use crate::stream::{Kind, StreamState};
 use crate::sync::Arc;
 use std::ptr::NonNull;
@@ -21,10 +22,8 @@ use std::ptr::NonNull;
 /// One argument's memory, and what the submission does with it.
 #[derive(Debug)]
 pub struct Memory<'a, D: Driver> {
-    /// What it lies in.
-    pub backing: &'a Backing<D>,
-    /// What is done with it.
-    pub access: Access,
+    pub(crate) backing: &'a Backing<D>,
+    pub(crate) access: Access,
 }
 
 impl<D: Driver> Clone for Memory<'_, D> {
@@ -35,11 +34,15 @@ impl<D: Driver> Clone for Memory<'_, D> {
 
 impl<D: Driver> Copy for Memory<'_, D> {}
 
-/// The memory of one submission: an argument's, a tuple or an array of such, or a slice.
+/// The memory of one submission: an argument's, a tuple or an array of such, or a slice. This crate alone implements it.
 pub trait UseSet<'a, D: Driver>: Records<D> + Copy {
     /// Visits each piece that has bytes.
     fn visit(&self, act: &mut impl FnMut(Memory<'a, D>));
 }
+
+impl<D: Driver> Sealed for Memory<'_, D> {}
+impl<D: Driver> Sealed for &[Memory<'_, D>] {}
+impl<D: Driver, const N: usize> Sealed for [Memory<'_, D>; N] {}
 
 impl<D: Driver> Records<D> for Memory<'_, D> {
     #[inline]
@@ -150,16 +153,24 @@ impl<'a, D: Driver> Memory<'a, D> {
     }
 }
 
-/// The part of a queue that knows where a submission goes.
-pub trait Submit<D: Driver> {
+/// The part of a queue that knows where a submission goes. This crate alone implements it.
+pub trait Submit<D: Driver>: Sealed {
     /// The runtime that it belongs to.
     fn anchor(&self) -> &Arc<Anchor<D>>;
 
-    /// Makes one submission that uses `uses`; returns its number.
+    /// Makes one submission that uses `uses`, with a driver call of the caller's; returns its number. `enqueue` runs once
+    /// or not at all, and nobody else submits to the stream meanwhile.
+    ///
+    /// # Safety
+    /// - `enqueue` puts one submission on the given stream, and nothing else anywhere, or fails and puts none.
+    /// - That submission touches no memory but that of `uses`, in these ways, and memory of the caller's own. The
+    ///   latter, and code that it runs, stays until it has completed ([`keep`](Self::keep)); in a capture, until the
+    ///   graph and its executables are gone and their launches have completed.
+    /// - `enqueue` does not wait for the device, begin or end a capture, or keep or destroy the stream.
     ///
     /// # Errors
-    /// As [`ownership::submit`](submit).
-    fn submit_raw<'a, R>(
+    /// When `enqueue` or an edge failed, or the call cannot be made here. Nothing was submitted then.
+    unsafe fn submit_raw<'a, R>(
         &self,
         uses: impl UseSet<'a, D>,
         call: Call,
@@ -167,6 +178,10 @@ pub trait Submit<D: Driver> {
     ) -> Result<(R, u64)>
     where
         D: 'a;
+
+    /// Keeps the code of `kernel` for as long as what is submitted here may run it. A stream needs nothing for that:
+    /// the module itself waits for what streams have accepted (C4).
+    fn keep_code<S>(&self, kernel: &Kernel<S, D>);
 
     /// Keeps `memory` until submission `number` can no longer touch it.
     fn keep(&self, memory: Box<dyn std::any::Any + Send>, number: u64);
@@ -199,12 +214,19 @@ pub trait Queue<D: Driver>: Submit<D> {
     where
         D: 'a,
     {
+        if !kernel.is_of(self.anchor()) && !mutant!("c4_foreign_kernel") {
+            return Err(foreign());
+        }
+        self.keep_code(kernel);
         let (uses, values) = arguments.pack();
-        self.submit_raw(uses, Call::Launch, |driver, stream| {
+        let enqueue = |driver: &D, stream: &D::Stream| {
             // SAFETY: O6, C4. `Module::kernel` vouched for the signature; each pointer's memory stays until this
             // submission, or the graph that recorded it, is done: the record has its number, or the graph its backing.
             unsafe { driver.launch(stream, &kernel.function, &config, values.as_ref()) }
-        })?;
+        };
+        // SAFETY: O1, C4. One kernel, which touches what its arguments name, as `Arguments` vouches; its code stays, since
+        // its module is of this runtime, and a capture keeps it.
+        unsafe { self.submit_raw(uses, Call::Launch, enqueue) }?;
         Ok(())
     }
 
@@ -214,16 +236,18 @@ pub trait Queue<D: Driver>: Submit<D> {
     /// See the trait; `Misuse::LengthMismatch`.
     fn copy<T: Element>(&self, from: &impl Readable<T, D>, to: &mut impl Writable<T, D>) -> Result<()> {
         let (from_region, to_region) = (from.region(), to.region());
-        same_length::<T>(from_region.bytes, to_region.bytes)?;
+        same_length(from.element_count(), to.element_count())?;
         if from_region.bytes == 0 {
             return Ok(());
         }
         let uses = [Memory::read(from_region.backing), Memory::write(to_region.backing)];
-        self.submit_raw(uses, Call::Copy, |driver, stream| {
+        let enqueue = |driver: &D, stream: &D::Stream| {
             let (to, from) = (Location::Device(to_region.address), Location::Device(from_region.address));
             // SAFETY: O6, C4. Both regions lie in their backings, which stay as in `launch`.
             unsafe { driver.copy(stream, to, from, from_region.bytes) }
-        })?;
+        };
+        // SAFETY: O1. One copy, between what `uses` names.
+        unsafe { self.submit_raw(uses, Call::Copy, enqueue) }?;
         Ok(())
     }
 
@@ -236,10 +260,12 @@ pub trait Queue<D: Driver>: Submit<D> {
         if region.bytes == 0 {
             return Ok(());
         }
-        self.submit_raw(Memory::write(region.backing), Call::Fill, |driver, stream| {
+        let enqueue = |driver: &D, stream: &D::Stream| {
             // SAFETY: O6, C4. The region lies in its backing, which stays as in `launch`.
             unsafe { driver.fill(stream, region.address, byte, region.bytes) }
-        })?;
+        };
+        // SAFETY: O1. One fill, of what the use names.
+        unsafe { self.submit_raw(Memory::write(region.backing), Call::Fill, enqueue) }?;
         Ok(())
     }
 
@@ -250,19 +276,20 @@ pub trait Queue<D: Driver>: Submit<D> {
     /// See the trait; `Misuse::LengthMismatch`.
     fn write<T: Element>(&self, from: &[T], to: &mut impl Writable<T, D>) -> Result<()> {
         let region = to.region();
-        same_length::<T>(bytes_of::<T>(from.len()), region.bytes)?;
-        if from.is_empty() {
+        same_length(from.len(), to.element_count())?;
+        if region.bytes == 0 {
             return Ok(());
         }
         let mut snapshot = from.to_vec();
         let first = if mutant!("c10_no_snapshot") { NonNull::from(from) } else { NonNull::from(&mut *snapshot) };
         let host = HostPointer(first.cast());
-        let number = self.submit_raw(Memory::write(region.backing), Call::Copy, |driver, stream| {
+        let enqueue = |driver: &D, stream: &D::Stream| {
             // SAFETY: O6, C10. The snapshot is kept until the copy has completed, or by the graph; the region as in
             // `launch`.
             unsafe { driver.copy(stream, Location::Device(region.address), Location::Host(host), region.bytes) }
-        });
-        let (_, number) = number?;
+        };
+        // SAFETY: O1, C10. One copy, to what the use names, from the snapshot, which is kept right after.
+        let (_, number) = unsafe { self.submit_raw(Memory::write(region.backing), Call::Copy, enqueue) }?;
         self.keep(Box::new(snapshot), number);
         Ok(())
     }
@@ -299,12 +326,17 @@ impl<D: Driver, Q: Submit<D>> Queue<D> for Q {}
 /// How many moments of 50 microseconds an allocation that is short of memory gives to whoever is on turn.
 const MOMENTS_MAX: u32 = 200;
 
-fn same_length<T>(expected: u64, actual: u64) -> Result<()> {
-    let elements = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX) / size_of::<T>().max(1);
+/// In elements, since those of no size have no bytes to compare.
+fn same_length(expected: usize, actual: usize) -> Result<()> {
     match expected == actual {
         true => Ok(()),
-        false => Err(Misuse::LengthMismatch { expected: elements(expected), actual: elements(actual) }.into()),
+        false => Err(Misuse::LengthMismatch { expected, actual }.into()),
     }
+}
+
+#[cold]
+fn foreign() -> Error {
+    Misuse::ForeignRuntime.into()
 }
 
 /// A lease of a stream: an in-order queue of the device.
@@ -348,6 +380,8 @@ impl<D: Driver> Clone for Stream<D> {
     }
 }
 
+impl<D: Driver> Sealed for Stream<D> {}
+
 impl<D: Driver> Submit<D> for Stream<D> {
     #[inline]
     fn anchor(&self) -> &Arc<Anchor<D>> {
@@ -355,7 +389,7 @@ impl<D: Driver> Submit<D> for Stream<D> {
     }
 
     #[inline]
-    fn submit_raw<'a, R>(
+    unsafe fn submit_raw<'a, R>(
         &self,
         uses: impl UseSet<'a, D>,
         call: Call,
@@ -368,6 +402,9 @@ impl<D: Driver> Submit<D> for Stream<D> {
             self.submit_uncovered(uses, call, enqueue)
         })
     }
+
+    #[inline]
+    fn keep_code<S>(&self, _: &Kernel<S, D>) {}
 
     fn keep(&self, memory: Box<dyn std::any::Any + Send>, number: u64) {
         let mut points = Points::new();
@@ -468,7 +505,7 @@ impl<D: Driver> Stream<D> {
     /// # Errors
     /// As there; `Misuse::LengthMismatch`.
     pub fn read_into<T: Element>(&self, from: &impl Readable<T, D>, to: &mut [T]) -> Result<()> {
-        same_length::<T>(from.region().bytes, bytes_of::<T>(to.len()))?;
+        same_length(from.element_count(), to.len())?;
         // By way of memory of ours: should the wait fail, the device may write later, and not to what is borrowed
         // (P11).
         to.copy_from_slice(&self.read(from)?);
@@ -488,11 +525,13 @@ impl<D: Driver> Stream<D> {
             return Ok(Download::new(self, memory, 0));
         }
         let host = HostPointer(NonNull::from(&mut *memory).cast());
-        let (_, number) = self.submit_raw(Memory::read(region.backing), Call::Copy, |driver, stream| {
+        let enqueue = |driver: &D, stream: &D::Stream| {
             // SAFETY: O6, R4. The region lies in its backing, which stays as in `launch`; `Download` keeps `memory`
             // until the copy has completed, even when it is dropped.
             unsafe { driver.copy(stream, Location::Host(host), Location::Device(region.address), region.bytes) }
-        })?;
+        };
+        // SAFETY: O1, R4. One copy, from what the use names, to memory that `Download` keeps.
+        let (_, number) = unsafe { self.submit_raw(Memory::read(region.backing), Call::Copy, enqueue) }?;
         Ok(Download::new(self, memory, number))
     }
 
@@ -543,12 +582,15 @@ impl<D: Driver> Stream<D> {
     pub unsafe fn use_on<R>(&self, uses: &[(Region<'_, D>, Access)], body: impl FnOnce(&D::Stream) -> R) -> Result<R> {
         let uses: SmallVec<[Memory<'_, D>; 16]> =
             uses.iter().map(|(region, access)| Memory::new(region.backing, *access)).collect();
-        let (outcome, _) = self.submit_raw(uses.as_slice(), Call::Launch, |_, raw| {
+        let enqueue = |_: &D, raw: &D::Stream| {
             if mutant!("r4_unwound_unstamped") {
                 return Ok(Ok(within(Place::Hold, || body(raw))));
             }
             Ok(within(Place::Hold, || std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(raw)))))
-        })?;
+        };
+        // SAFETY: O1. The caller vouches that `body` touches what `uses` names, on this stream. It may put any number of
+        // submissions there, and have left some behind where it unwinds: it always counts as submitted.
+        let (outcome, _) = unsafe { self.submit_raw(uses.as_slice(), Call::Launch, enqueue) }?;
         outcome.map_err(|panic| std::panic::resume_unwind(panic))
     }
 

@@ -163,13 +163,15 @@ impl Held<'_> {
 /// A part of it, as the typed API takes it.
 struct Part<'p>(Region<'p>);
 
-impl Readable<Element, Sim> for Part<'_> {
+// SAFETY: O6. A part of the range of what is held, for as long as it is borrowed, in whole elements.
+unsafe impl Readable<Element, Sim> for Part<'_> {
     fn region(&self) -> Region<'_> {
         self.0
     }
 }
 
-impl Writable<Element, Sim> for Part<'_> {}
+// SAFETY: O6. Buffers, wraps of memory that is owned alone, and exclusive borrows: a shared wrap is never held.
+unsafe impl Writable<Element, Sim> for Part<'_> {}
 
 /// Where work goes.
 enum Target<'t> {
@@ -464,11 +466,15 @@ impl Player<'_> {
         }
         let uses: Vec<Memory<'_, Sim>> =
             parts.iter().enumerate().map(|(index, part)| Memory::new(part.0.backing, access(index))).collect();
-        on!(self.target(queue, frame)?, queue => queue.submit_raw(&uses[..], Call::Launch, |sim, raw| {
+        let enqueue = |sim: &Sim, raw: &crate::driver::SimStream| {
             // SAFETY: O6, C4. As in the core's own launch: the records or the graph hold the memory until the kernel
             // has run.
             unsafe { sim.launch(raw, kernel, &config, &arguments) }
-        }))?;
+        };
+        on!(self.target(queue, frame)?, queue => {
+            // SAFETY: O1. One kernel, which touches what `uses` names; its code is the simulator's own.
+            unsafe { queue.submit_raw(&uses[..], Call::Launch, enqueue) }
+        })?;
         Ok(())
     }
 
@@ -1198,8 +1204,7 @@ fn part<'p>(held: &'p Held<'_>, place: &Place) -> Result<Part<'p>, Trouble> {
     let whole = held.region();
     let size = size_of::<Element>() as u64;
     let (start, end) = within(place, usize::try_from(whole.bytes / size).unwrap_or(usize::MAX))?;
-    let address = whole.address.offset(start as u64 * size);
-    Ok(Part(Region { backing: whole.backing, address, bytes: (end - start) as u64 * size }))
+    Ok(Part(whole.part(start as u64 * size, (end - start) as u64 * size)?))
 }
 
 fn compare(name: &str, values: &[Element], expected: Option<Element>) -> Done {

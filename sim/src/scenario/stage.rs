@@ -254,10 +254,12 @@ impl Stage {
     pub(crate) fn stream_id(&self, stream: &Stream<Sim>) -> Option<StreamId> {
         use tenure::queue::Submit;
         let mut id = None;
-        let refused = stream.submit_raw((), tenure::driver::Call::Function, |sim, raw| {
+        let look = |sim: &Sim, raw: &_| {
             id = sim.stream_id(raw);
             Err::<(), _>(self.refusal)
-        });
+        };
+        // SAFETY: O1. Nothing is submitted.
+        let refused = unsafe { stream.submit_raw((), tenure::driver::Call::Function, look) };
         drop(refused);
         id
     }
