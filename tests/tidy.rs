@@ -169,6 +169,21 @@ fn defects_are_told_apart() {
     assert!(names.len() > 50, "the defects were found: {}", names.len());
 }
 
+/// The language of scenarios refuses the name of a defect that there is not.
+#[test]
+fn defects_are_listed_for_the_language() {
+    let core = sources(&["rs"]).into_iter().filter(|source| source.path.starts_with("core/src"));
+    let names = |source: Source| -> Vec<String> {
+        source.text.split("mutant!(\"").skip(1).filter_map(|rest| rest.split('"').next()).map(str::to_owned).collect()
+    };
+    let mut planted: BTreeSet<String> = core.flat_map(names).collect();
+    planted.remove("name");
+    let path = root().join("sim/src/scenario/defects.txt");
+    let listed: BTreeSet<String> = fs::read_to_string(path).expect("the list").lines().map(str::to_owned).collect();
+    let differ: Vec<_> = planted.symmetric_difference(&listed).collect();
+    assert!(differ.is_empty(), "sim/src/scenario/defects.txt must list the planted defects of core/src: {differ:?}");
+}
+
 #[test]
 fn atomic_accesses_say_why() {
     let mut complaints = Vec::new();

@@ -44,8 +44,11 @@ use crate::kernel::KernelFunction;
 use crate::profile::Profile;
 use parking_lot::Mutex;
 use std::fmt;
+use std::future::Future;
 use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 
 /// What [`check`] runs. `Config::default()`: 100 schedules from seed 0, real threads, profile `cuda-13`.
 #[derive(Clone, Debug)]
@@ -377,11 +380,77 @@ impl Sim {
         }
     }
 
+    /// Waits for a future as an executor does. Between two polls the thread sleeps until the future's waker was called,
+    /// the device moved, or another thread did something; then `turn` is called once, for a runtime that releases and
+    /// wakes in its `poll` alone.
+    ///
+    /// Works on scheduled threads of a [`check`] and on others. Several threads may each wait for futures of their own.
+    ///
+    /// # Panics
+    /// As the future and `turn` do. A future that nothing can wake is a deadlock, which a check tells.
+    ///
+    /// # Examples
+    /// ```
+    /// use tenure::{Config, Queue, ReclaimMode, Runtime};
+    /// use tenure_sim::{Config as Check, check};
+    ///
+    /// check(Check::default().schedules(20), |device| {
+    ///     let runtime = Runtime::with(device.clone(), Config::default().reclaim(ReclaimMode::Manual)).unwrap();
+    ///     let stream = runtime.stream().unwrap();
+    ///     let buffer = stream.upload(&[7_u32; 4]).unwrap();
+    ///     let download = stream.download(&buffer).unwrap();
+    ///     assert_eq!(device.block_on(download, || _ = runtime.poll()).unwrap(), [7; 4]);
+    /// });
+    /// ```
+    pub fn block_on<F: Future>(&self, future: F, mut turn: impl FnMut()) -> F::Output {
+        let woken = Arc::new(Woken { flag: AtomicBool::new(false), thread: std::thread::current() });
+        let waker = Waker::from(woken.clone());
+        let mut context = Context::from_waker(&waker);
+        let mut future = std::pin::pin!(future);
+        let changes = self.shared().world.lock().changes.clone();
+        loop {
+            let seen = changes.load(Ordering::Relaxed);
+            if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+                return output;
+            }
+            turn();
+            if woken.flag.swap(false, Ordering::Relaxed) {
+                continue;
+            }
+            if seat::of(self.shared()).is_none() {
+                // The device moves by itself, or by the calls of `turn`.
+                std::thread::park_timeout(POLL);
+                continue;
+            }
+            let (changes, woken) = (changes.clone(), woken.clone());
+            let has_changed = Condition(Arc::new(move || {
+                woken.flag.load(Ordering::Relaxed) || changes.load(Ordering::Relaxed) != seen
+            }));
+            self.wait_until("a future", &has_changed);
+        }
+    }
+
     /// A signal between host threads, not yet set.
     pub fn signal(&self, name: &'static str) -> Signal {
         let mut world = self.shared().world.lock();
         world.next_signal += 1;
         Signal { sim: self.clone(), number: world.next_signal, name }
+    }
+}
+
+/// How long a thread outside of a schedule sleeps between two polls of a future that nobody wakes.
+const POLL: std::time::Duration = std::time::Duration::from_micros(200);
+
+/// Wakes a thread that waits for a future.
+struct Woken {
+    flag: AtomicBool,
+    thread: std::thread::Thread,
+}
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.flag.store(true, Ordering::Relaxed);
+        self.thread.unpark();
     }
 }
 
@@ -427,6 +496,7 @@ impl Signal {
         let shared = self.sim.shared();
         let mut world = shared.world.lock();
         world.signals.insert(self.number);
+        world.changed();
         world.turns.moved();
         shared.progress.notify_all();
     }

@@ -110,6 +110,12 @@ macro_rules! handles {
             pub fn handle(&self) -> $inner {
                 self.0
             }
+
+            /// The handle of this value, as other code gives it to a runtime. A value that stands for nothing is
+            /// refused by the call that is made with it.
+            pub fn from_raw(handle: $inner) -> Self {
+                Self(handle)
+            }
         }
     )*};
 }
@@ -434,6 +440,7 @@ impl Sim {
         let mut world = self.shared().world.lock();
         world.engine.lose_device(code);
         world.settle();
+        world.changed();
         self.shared().progress.notify_all();
     }
 

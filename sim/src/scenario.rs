@@ -25,6 +25,7 @@ mod report;
 mod run;
 mod shrink;
 mod stage;
+mod vocabulary;
 
 pub use self::parse::{ParseError, parse};
 pub use self::progress::Progress;

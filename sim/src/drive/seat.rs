@@ -185,6 +185,7 @@ impl Seat {
             world.stop_for(Stop::Panic);
         }
         world.turns.end(me);
+        world.changed();
         world.running = world::decide(&mut world, |inside| enter_function(&self.shared, inside));
         if self.seats == Seats::Threads {
             self.wake_running(&world);

@@ -16,6 +16,8 @@ use crate::trace::Trace;
 use parking_lot::MutexGuard;
 use rustc_hash::FxHashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tenure::driver::DeviceAddress;
 
@@ -102,6 +104,8 @@ pub(crate) struct World {
     pub(crate) tells_footprints: bool,
     /// The device's own thread is to end.
     pub(crate) is_closed: bool,
+    /// Counts what whoever waits for a future looks again after: moves of the device, ends of threads, signals.
+    pub(crate) changes: Arc<AtomicU64>,
     ready: Vec<Ready>,
     actors: Vec<Actor>,
 }
@@ -129,6 +133,7 @@ impl World {
             footprint: Footprint::ALL,
             tells_footprints: false,
             is_closed: false,
+            changes: Arc::default(),
             ready: Vec::new(),
             actors: Vec::new(),
         }
@@ -197,6 +202,12 @@ impl World {
         index.checked_sub(1).map(|index| self.ready[index].choice)
     }
 
+    /// Whoever waits for a future may find it ready now.
+    pub(crate) fn changed(&self) {
+        // Relaxed: read and written with the world locked, or by the thread that has the turn.
+        self.changes.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Does one step of the device; a host function to call, where it came to one.
     pub(crate) fn step(&mut self, choice: Choice) -> Option<FunctionCall> {
         self.steps += 1;
@@ -206,6 +217,7 @@ impl World {
         };
         self.settle();
         self.turns.moved();
+        self.changed();
         call
     }
 
@@ -276,6 +288,7 @@ impl World {
     pub(crate) fn stop_for(&mut self, stop: Stop) {
         self.stop.get_or_insert(stop);
         self.turns.moved();
+        self.changed();
     }
 
     /// What the device has to do, where it may yet do it.
@@ -332,6 +345,7 @@ pub(crate) fn advance(world: &mut MutexGuard<'_, World>, choice: Choice, enter: 
     world.engine.function_returned(call.op);
     world.settle();
     world.turns.moved();
+    world.changed();
 }
 
 /// Decides whose turn it is, letting the device move as the schedule has it: a host thread, or nobody when the run is

@@ -234,6 +234,8 @@ pub enum Foreign {
     Unpin(Place),
     /// Makes a raw call, on a stream where it needs one.
     Call(String, Option<String>),
+    /// Destroys a stream of other code that the runtime has adopted.
+    Destroy(String),
 }
 
 /// What a step does.
@@ -245,7 +247,7 @@ pub enum Action {
         names: Vec<String>,
         kind: StreamKind,
     },
-    /// Another handle of the same lease.
+    /// Another handle of the same stream, buffer or wrap.
     Clone {
         name: String,
         of: String,
@@ -321,6 +323,11 @@ pub enum Action {
     Await {
         name: String,
         value: Option<u32>,
+    },
+    /// Polls a future once.
+    PollOnce {
+        name: String,
+        ready: Option<bool>,
     },
     /// The host reads wrapped or plain host memory.
     Look {
@@ -422,6 +429,16 @@ pub enum Action {
         times: u32,
         steps: Vec<Step>,
     },
+    /// Steps that are played where a name stands for something.
+    If {
+        name: String,
+        steps: Vec<Step>,
+    },
+    /// A lock of the program's, held while the steps run.
+    Lock {
+        name: String,
+        steps: Vec<Step>,
+    },
     /// A host function on a stream.
     Function {
         queue: String,
@@ -450,8 +467,39 @@ impl Action {
             | Self::Scope { steps }
             | Self::Quiet { steps }
             | Self::Repeat { steps, .. }
+            | Self::If { steps, .. }
+            | Self::Lock { steps, .. }
             | Self::Function { steps, .. } => steps,
             _ => &[],
+        }
+    }
+}
+
+impl Action {
+    /// The names that the step gives to what it makes, where they outlive it.
+    pub fn made(&self) -> Vec<&str> {
+        match self {
+            Self::Stream { names, .. } => names.iter().map(String::as_str).collect(),
+            Self::Clone { name, .. }
+            | Self::Buffer { name, .. }
+            | Self::Host { name, .. }
+            | Self::Wrap { name, .. }
+            | Self::Pinned { name, .. }
+            | Self::Record { name, .. }
+            | Self::FetchLater { name, .. }
+            | Self::Completion { name, .. }
+            | Self::Instantiate { name, .. }
+            | Self::Capture { graph: name, .. }
+            | Self::Foreign(Foreign::Begin { name, .. }) => vec![name],
+            _ => Vec::new(),
+        }
+    }
+
+    /// The names that stand for something only inside the block around the step, or inside its own.
+    pub fn made_inside(&self) -> Option<&str> {
+        match self {
+            Self::Capture { queue: name, .. } | Self::Fork { name, .. } => Some(name),
+            _ => None,
         }
     }
 }

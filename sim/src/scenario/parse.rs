@@ -19,6 +19,7 @@ use super::grammar::{
     StreamKind, Thread, WrapKind,
 };
 use super::run::DEVICE_BYTES_MAX;
+use super::vocabulary::{self, ERRORS, FIGURES, RAW_CALLS};
 use crate::checker::Line;
 use crate::code::Code;
 use crate::profile::Profile;
@@ -36,11 +37,17 @@ pub struct ParseError {
     pub expected: String,
     /// What stands there.
     pub found: String,
+    /// The word of the language that comes nearest to it, if one does.
+    pub nearest: Option<&'static str>,
 }
 
 impl fmt::Display for ParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}, column {}: expected {}, found {}", self.line, self.column, self.expected, self.found)
+        write!(f, "line {}, column {}: expected {}, found {}", self.line, self.column, self.expected, self.found)?;
+        match self.nearest {
+            Some(word) => write!(f, "; did you mean `{word}`?"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -103,7 +110,8 @@ fn located(text: &str, offset: usize, expected: String) -> ParseError {
     };
     let count = |text: &str| u32::try_from(text.chars().count()).unwrap_or(u32::MAX);
     let newlines = u32::try_from(before.matches('\n').count()).unwrap_or(u32::MAX);
-    ParseError { line: newlines.saturating_add(1), column: count(&before[line_start..]) + 1, expected, found }
+    let nearest = vocabulary::nearest(&expected, found.trim_matches('`'));
+    ParseError { line: newlines.saturating_add(1), column: count(&before[line_start..]) + 1, expected, found, nearest }
 }
 
 /// Steps are parsed with their offset where their line belongs: one walk sets it right.
@@ -125,6 +133,8 @@ fn number(steps: &mut [Step], line: &impl Fn(u32) -> u32) {
             | Action::Scope { steps }
             | Action::Quiet { steps }
             | Action::Repeat { steps, .. }
+            | Action::If { steps, .. }
+            | Action::Lock { steps, .. }
             | Action::Function { steps, .. } => number(steps, line),
             _ => {}
         }
@@ -318,25 +328,19 @@ fn known<'i, T>(input: &mut Input<'i>, what: &'static str, find: impl Fn(&str) -
 }
 
 fn line_of_contract(input: &mut Input<'_>) -> ModalResult<Line> {
-    known(input, "a line of the contract, as in `O1`", |word| {
-        Line::ALL.iter().copied().find(|line| line.name() == word)
-    })
+    known(input, vocabulary::LINE, |word| Line::ALL.iter().copied().find(|line| line.name() == word))
 }
 
 fn profile(input: &mut Input<'_>) -> ModalResult<String> {
-    known(input, "a profile: cuda-13, hip-5.7, hip-6.4, hip-7.0, hip-7.2 or lenient", |word| {
-        Profile::NAMES.contains(&word).then(|| word.to_owned())
-    })
+    known(input, vocabulary::PROFILE, |word| Profile::NAMES.contains(&word).then(|| word.to_owned()))
 }
 
 fn call(input: &mut Input<'_>) -> ModalResult<Call> {
-    known(input, "a call of the driver, as in `stream_query`", |word| {
-        CALLS.iter().copied().find(|call| call.name() == word)
-    })
+    known(input, vocabulary::CALL, |word| CALLS.iter().copied().find(|call| call.name() == word))
 }
 
 fn code(input: &mut Input<'_>) -> ModalResult<Code> {
-    known(input, "an error of the driver: a number or a name, as in `712` or `MemoryAllocation`", |word| {
+    known(input, vocabulary::CODE, |word| {
         let by_name = Code::NAMED.iter().copied().find(|code| code.name() == word);
         by_name.or_else(|| word.parse().ok().filter(|number| *number > 0).map(Code))
     })
@@ -418,7 +422,7 @@ fn profiles(input: &mut Input<'_>) -> ModalResult<Profiles> {
 
 fn defect(input: &mut Input<'_>) -> ModalResult<Defect> {
     keyword(input, "by", "`by` and the name of a defect")?;
-    let name = name(input, "the name of a defect")?;
+    let name = known(input, vocabulary::DEFECT, |word| vocabulary::is_defect(word).then(|| word.to_owned()))?;
     keyword(input, "as", "`as` and a line of the contract")?;
     let line = line_of_contract(input)?;
     let profile = if taken(input, "on") { Some(profile(input)?) } else { None };
@@ -466,19 +470,21 @@ fn step(input: &mut Input<'_>) -> ModalResult<Step> {
 }
 
 fn outcome(input: &mut Input<'_>) -> ModalResult<Outcome> {
-    let what = "the name of an error, as in `overlap`, or `any`";
     if taken(input, "fails") {
-        return Ok(Outcome::Fails(errors(input, what)?));
+        return Ok(Outcome::Fails(errors(input)?));
     }
     if taken(input, "may") {
         keyword(input, "fail", "`fail`")?;
-        return Ok(Outcome::MayFail(errors(input, what)?));
+        return Ok(Outcome::MayFail(errors(input)?));
     }
     Ok(Outcome::Works)
 }
 
-fn errors(input: &mut Input<'_>, what: &'static str) -> ModalResult<Vec<String>> {
-    let names = names(input, what)?;
+fn errors(input: &mut Input<'_>) -> ModalResult<Vec<String>> {
+    let is_code =
+        |word: &str| word.strip_prefix("lost-").is_some_and(|code| code.bytes().all(|digit| digit.is_ascii_digit()));
+    let is_error = |word: &str| word == "any" || ERRORS.contains(&word) || is_code(word);
+    let names = list(input, |input| known(input, vocabulary::ERROR, |word| is_error(word).then(|| word.to_owned())))?;
     Ok(if names.iter().any(|name| name == "any") { Vec::new() } else { names })
 }
 
@@ -487,7 +493,7 @@ fn errors(input: &mut Input<'_>, what: &'static str) -> ModalResult<Vec<String>>
 fn action(input: &mut Input<'_>) -> ModalResult<Action> {
     gap(input)?;
     let start = input.checkpoint();
-    let first = word(input, STEPS)?;
+    let first = word(input, vocabulary::STEP)?;
     let found = match first {
         "read" | "write" | "launch" | "library" | "copy" | "fill" | "upload" | "fetch" | "completion" => {
             device_work(input, first)?
@@ -497,14 +503,14 @@ fn action(input: &mut Input<'_>) -> ModalResult<Action> {
         }
         "fork" if taken(input, "process") => Action::Mishap(Mishap::Lose(Code(NOT_INITIALIZED))),
         "capture" | "fork" | "join" | "instantiate" | "replay" | "update" => capture(input, first)?,
-        "view" | "scope" | "quiet" | "repeat" | "function" => nested(input, first)?,
+        "view" | "scope" | "quiet" | "repeat" | "if" | "lock" | "function" => nested(input, first)?,
         "fail" | "skip" | "hang" | "lose" | "reset" | "unload" => Action::Mishap(mishap(input, first)?),
         "foreign" => Action::Foreign(foreign(input)?),
         _ => match plain(input, first)? {
             Some(action) => action,
             None => {
                 input.reset(&start);
-                return expected(input, STEPS);
+                return expected(input, vocabulary::STEP);
             }
         },
     };
@@ -513,9 +519,6 @@ fn action(input: &mut Input<'_>) -> ModalResult<Action> {
 
 /// What the child of a fork gets from every call.
 const NOT_INITIALIZED: i32 = 3;
-
-const STEPS: &str = "a step (stream, buffer, host, wrap, read, write, launch, copy, fill, fetch, look, poke, drop, free, \
-                     sync, capture, replay, signal, wait, hold, expect, ...)";
 
 fn device_work(input: &mut Input<'_>, first: &str) -> ModalResult<Action> {
     Ok(match first {
@@ -581,7 +584,7 @@ fn making(input: &mut Input<'_>, first: &str) -> ModalResult<Action> {
             Action::Stream { names, kind: stream_kind(input)? }
         }
         "clone" => {
-            let of = name(input, "the name of a stream")?;
+            let of = name(input, "the name of a stream, a buffer or a wrap")?;
             keyword(input, "as", "`as` and a name for the clone")?;
             Action::Clone { name: name(input, "a name for the clone")?, of }
         }
@@ -680,6 +683,8 @@ fn nested(input: &mut Input<'_>, first: &str) -> ModalResult<Action> {
             let times = number_to(input, 10_000, "how many times, up to 10000")? as u32;
             Action::Repeat { times, steps: block(input)? }
         }
+        "if" => Action::If { name: name(input, "a name that may stand for something")?, steps: block(input)? },
+        "lock" => Action::Lock { name: name(input, "a name for the lock")?, steps: block(input)? },
         _ => {
             let queue = on(input)?;
             Action::Function { queue, steps: block(input)? }
@@ -746,10 +751,7 @@ fn foreign(input: &mut Input<'_>) -> ModalResult<Foreign> {
         "pin" => Foreign::Pin(place(input)?),
         "unpin" => Foreign::Unpin(place(input)?),
         "call" => {
-            let call =
-                known(input, "a raw call: stream_query, stream_synchronize, device_synchronize or malloc", |word| {
-                    RAW_CALLS.contains(&word).then(|| word.to_owned())
-                })?;
+            let call = known(input, vocabulary::RAW_CALL, |word| RAW_CALLS.contains(&word).then(|| word.to_owned()))?;
             let queue = if taken(input, "on") { Some(name(input, "the name of a stream")?) } else { None };
             Foreign::Call(call, queue)
         }
@@ -759,9 +761,6 @@ fn foreign(input: &mut Input<'_>) -> ModalResult<Foreign> {
         }
     })
 }
-
-/// What `foreign call` can make.
-pub(crate) const RAW_CALLS: &[&str] = &["stream_query", "stream_synchronize", "device_synchronize", "malloc"];
 
 /// Steps of a word and little more.
 fn plain(input: &mut Input<'_>, first: &str) -> ModalResult<Option<Action>> {
@@ -805,7 +804,12 @@ fn plain(input: &mut Input<'_>, first: &str) -> ModalResult<Option<Action>> {
         "release" => Action::Release { queue: name(input, "the name of a stream")? },
         "abort" => Action::Abort,
         "panic" => Action::Panic,
-        "poll" => Action::Poll,
+        "poll" => poll(input)?,
+        "destroy" => {
+            let stream = name(input, "the name of an adopted stream")?;
+            keyword(input, "raw", "`raw`: other code destroys its stream; a stream of the pool is let go by `drop`")?;
+            Action::Foreign(Foreign::Destroy(stream))
+        }
         "trim" => Action::Trim,
         "shutdown" => Action::Shutdown { clean: taken(input, "clean") },
         "expect" => expectation(input)?,
@@ -813,13 +817,22 @@ fn plain(input: &mut Input<'_>, first: &str) -> ModalResult<Option<Action>> {
     }))
 }
 
+/// A turn of the runtime, or one poll of a future.
+fn poll(input: &mut Input<'_>) -> ModalResult<Action> {
+    gap(input)?;
+    if peek_word(input).is_empty() || matches!(peek_word(input), "fails" | "may") {
+        return Ok(Action::Poll);
+    }
+    let name = name(input, "the name of a future")?;
+    let ready = taken(input, "ready").then_some(true);
+    Ok(Action::PollOnce { name, ready: ready.or_else(|| taken(input, "pending").then_some(false)) })
+}
+
 fn expectation(input: &mut Input<'_>) -> ModalResult<Action> {
     let figure = if taken(input, "calls") {
         Figure::Calls(call(input)?)
     } else {
-        Figure::Runtime(known(input, "`calls` and a call of the driver, or a figure as in `streams.made`", |word| {
-            FIGURES.contains(&word).then(|| word.to_owned())
-        })?)
+        Figure::Runtime(known(input, vocabulary::FIGURE, |word| FIGURES.contains(&word).then(|| word.to_owned()))?)
     };
     gap(input)?;
     let relations = [Relation::Equal, Relation::Unequal, Relation::AtMost, Relation::AtLeast];
@@ -829,29 +842,6 @@ fn expectation(input: &mut Input<'_>) -> ModalResult<Action> {
     let bound = number_to(input, u64::MAX, "a number")?;
     Ok(Action::Expect { figure, relation, bound })
 }
-
-/// What `expect` can compare besides calls.
-pub(crate) const FIGURES: &[&str] = &[
-    "streams.made",
-    "streams.alive",
-    "streams.leased",
-    "streams.quarantined",
-    "edges.inserted",
-    "edges.needless",
-    "warnings",
-    "pins.made",
-    "pins.shared",
-    "pins.released",
-    "pins.live",
-    "pins.pending",
-    "pins.quarantined",
-    "retired",
-    "released",
-    "leaked",
-    "pending",
-    "captures",
-    "errors",
-];
 
 #[cfg(test)]
 mod tests {

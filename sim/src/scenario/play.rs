@@ -4,6 +4,7 @@
 //! [`Frame`]. A step that does not come to what the file says ends the run: the thread unwinds with [`Ended`], which no
 //! hook reports.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -17,7 +18,6 @@ use tenure::buffer::Region as CoreRegion;
 use tenure::driver::{Argument, Call, Driver, DriverError, ErrorKind, HostAccess, HostPointer, LaunchConfig};
 use tenure::pinned::{Scope, ScopedPinned};
 use tenure::queue::{Memory, Submit};
-use tenure::sync::coop;
 use tenure::{
     Access, Buffer, Capture, Error, Freed, Misuse, PinError, Pinned, Queue, Readable, Runtime, Stream, Writable,
 };
@@ -70,6 +70,13 @@ type Done = Result<(), Trouble>;
 impl Trouble {
     /// The names by which a file can expect it, the most exact first.
     fn names(&self) -> Vec<String> {
+        let names = self.known_by();
+        let is_listed = |name: &String| name.starts_with("lost-") || super::vocabulary::ERRORS.contains(&name.as_str());
+        debug_assert!(names.iter().all(is_listed), "an error of no name in the language: {names:?}");
+        names
+    }
+
+    fn known_by(&self) -> Vec<String> {
         match self {
             Self::Core(error) => names_of(error),
             Self::Raw(error) => vec![kebab(&format!("{:?}", error.kind())), "raw".into()],
@@ -191,7 +198,15 @@ macro_rules! on {
 
 /// A host thread of a scenario.
 pub(crate) struct Player<'p> {
-    pub(crate) stage: &'p Arc<Stage>,
+    stage: &'p Arc<Stage>,
+    /// The line that it plays.
+    line: Cell<u32>,
+}
+
+impl<'p> Player<'p> {
+    pub(crate) fn new(stage: &'p Arc<Stage>) -> Self {
+        Self { stage, line: Cell::new(0) }
+    }
 }
 
 impl Player<'_> {
@@ -208,8 +223,13 @@ impl Player<'_> {
                 resume_unwind(Box::new(Ended));
             }
             self.stage.begun.store(step.line, Ordering::Relaxed);
-            if !is_told(&step.action) {
-                self.stage.sim.shared().world.lock().touch_all();
+            self.line.set(step.line);
+            {
+                let mut world = self.stage.sim.shared().world.lock();
+                world.changed();
+                if !is_told(&step.action) {
+                    world.touch_all();
+                }
             }
             let done = self.paid(step).and_then(|()| self.action(&step.action, frame));
             self.judge(step, done, frame)?;
@@ -268,7 +288,8 @@ impl Player<'_> {
             | Action::Fetch { .. }
             | Action::FetchLater { .. }
             | Action::Completion { .. }
-            | Action::Await { .. } => self.device_work(action, frame),
+            | Action::Await { .. }
+            | Action::PollOnce { .. } => self.device_work(action, frame),
             Action::Stream { .. }
             | Action::Clone { .. }
             | Action::Buffer { .. }
@@ -287,6 +308,8 @@ impl Player<'_> {
             | Action::Scope { .. }
             | Action::Quiet { .. }
             | Action::Repeat { .. }
+            | Action::If { .. }
+            | Action::Lock { .. }
             | Action::Function { .. } => self.block(action, frame),
             Action::Free { .. } | Action::Unwrap { .. } | Action::Drop { .. } | Action::Forget { .. } => {
                 self.let_go(action, frame)
@@ -308,12 +331,10 @@ impl Player<'_> {
         self.stage.runtime.lock().clone().ok_or(Trouble::Core(Error::Closed))
     }
 
-    fn with<T>(&self, name: &str, look: impl FnOnce(&Thing) -> Option<T>) -> Result<T, Trouble> {
+    fn with<T>(&self, name: &str, wanted: &str, look: impl FnOnce(&Thing) -> Option<T>) -> Result<T, Trouble> {
         let named = self.stage.named.lock();
-        let Some(thing) = named.get(name) else {
-            return Err(Trouble::File(format!("`{name}` stands for nothing here")));
-        };
-        look(thing).ok_or_else(|| Trouble::File(format!("`{name}` cannot be used so")))
+        let Some(thing) = named.get(name) else { return Err(Trouble::File(self.stage.missing(name))) };
+        look(thing).ok_or_else(|| Trouble::File(format!("`{name}` is {}, where {wanted} is needed", thing.kind())))
     }
 
     fn put(&self, name: &str, thing: Thing) {
@@ -327,7 +348,10 @@ impl Player<'_> {
 
     fn take(&self, name: &str) -> Result<Thing, Trouble> {
         let taken = self.stage.named.lock().remove(name);
-        taken.ok_or_else(|| Trouble::File(format!("`{name}` stands for nothing here")))
+        if taken.is_some() {
+            self.stage.ended(name, self.line.get());
+        }
+        taken.ok_or_else(|| Trouble::File(self.stage.missing(name)))
     }
 
     /// What a handle stands for, to be let go: captures of other code have none.
@@ -342,7 +366,7 @@ impl Player<'_> {
     }
 
     fn stream(&self, name: &str) -> Result<Stream<Sim>, Trouble> {
-        self.with(name, |thing| match thing {
+        self.with(name, "a stream", |thing| match thing {
             Thing::Stream(stream) => Some(stream.clone()),
             _ => None,
         })
@@ -366,7 +390,7 @@ impl Player<'_> {
         if let Some(wrap) = frame.scoped(name) {
             return Ok(Held::Scoped(wrap));
         }
-        self.with(name, |thing| match thing {
+        self.with(name, "a buffer or a wrap", |thing| match thing {
             Thing::Buffer(buffer) => Some(Held::Buffer(buffer.clone())),
             Thing::Wrap(wrap) => Some(Held::Wrap(wrap.clone())),
             _ => None,
@@ -412,15 +436,16 @@ impl Player<'_> {
                 Ok(())
             }
             Action::Completion { queue, name } => {
-                let completion = self.stream(queue)?.completion();
+                let completion = self.executing(queue, frame)?.completion();
                 self.put(name, Thing::Completion(completion));
                 Ok(())
             }
             Action::Await { name, value } => match self.take(name)? {
                 Thing::Download(download) => compare(name, &self.wait_for(download)?, *value),
                 Thing::Completion(completion) => Ok(self.wait_for(completion)?),
-                _ => Err(Trouble::File(format!("`{name}` is no future"))),
+                other => Err(self.no_future(name, other)),
             },
+            Action::PollOnce { name, ready } => self.poll_once(name, *ready),
             _ => Ok(()),
         }
     }
@@ -480,17 +505,45 @@ impl Player<'_> {
 
     /// Waits for a future as an executor under the schedule would: between polls others run, and the runtime gets its
     /// turns.
-    fn wait_for<T>(&self, mut future: impl Future<Output = tenure::Result<T>> + Unpin) -> Result<T, Trouble> {
-        let mut context = Context::from_waker(Waker::noop());
-        loop {
-            if let Poll::Ready(outcome) = Pin::new(&mut future).poll(&mut context) {
-                return Ok(outcome?);
-            }
+    fn wait_for<T>(&self, future: impl Future<Output = tenure::Result<T>> + Unpin) -> Result<T, Trouble> {
+        let turn = || {
             if let Ok(runtime) = self.runtime() {
                 runtime.poll();
             }
-            coop::yield_blocked();
+        };
+        Ok(self.stage.sim.block_on(future, turn)?)
+    }
+
+    /// Polls a future once: one that is ready has ended with that.
+    fn poll_once(&self, name: &str, expected: Option<bool>) -> Done {
+        let mut context = Context::from_waker(Waker::noop());
+        let (ready, back) = match self.take(name)? {
+            Thing::Download(mut future) => match Pin::new(&mut future).poll(&mut context) {
+                Poll::Ready(outcome) => (Some(outcome.map(drop)), None),
+                Poll::Pending => (None, Some(Thing::Download(future))),
+            },
+            Thing::Completion(mut future) => match Pin::new(&mut future).poll(&mut context) {
+                Poll::Ready(outcome) => (Some(outcome), None),
+                Poll::Pending => (None, Some(Thing::Completion(future))),
+            },
+            other => return Err(self.no_future(name, other)),
+        };
+        if let Some(back) = back {
+            self.put(name, back);
         }
+        let is_ready = ready.is_some();
+        ready.transpose()?;
+        match expected.is_none_or(|expected| expected == is_ready) {
+            true => Ok(()),
+            false => Err(Trouble::Unexpected(format!("`{name}` is {}", if is_ready { "ready" } else { "pending" }))),
+        }
+    }
+
+    /// What was taken for a future goes back.
+    fn no_future(&self, name: &str, thing: Thing) -> Trouble {
+        let trouble = Trouble::File(format!("`{name}` is {}, where a future is needed", thing.kind()));
+        self.put(name, thing);
+        trouble
     }
 
     // --- making
@@ -499,10 +552,15 @@ impl Player<'_> {
         match action {
             Action::Stream { names, kind } => names.iter().try_for_each(|name| self.make_stream(name, *kind)),
             Action::Clone { name, of } => {
-                let stream = self.stream(of)?;
+                let second = self.with(of, "a stream, a buffer or a wrap", |thing| match thing {
+                    Thing::Stream(stream) => Some(Thing::Stream(stream.clone())),
+                    Thing::Buffer(buffer) => Some(Thing::Buffer(buffer.clone())),
+                    Thing::Wrap(wrap) => Some(Thing::Wrap(wrap.clone())),
+                    _ => None,
+                })?;
                 let id = self.stage.ids.lock().get(of).copied();
                 self.stage.ids.lock().extend(id.map(|id| (name.clone(), id)));
-                self.put(name, Thing::Stream(stream));
+                self.put(name, second);
                 Ok(())
             }
             Action::Buffer { name, len, queue } => {
@@ -528,7 +586,7 @@ impl Player<'_> {
                 Ok(())
             }
             Action::Record { name, queue } => {
-                let event = self.stream(queue)?.record()?;
+                let event = self.executing(queue, frame)?.record()?;
                 self.put(name, Thing::Event(Arc::new(event)));
                 Ok(())
             }
@@ -547,6 +605,7 @@ impl Player<'_> {
             StreamKind::Adopted => {
                 let raw = self.stage.raw_stream()?;
                 self.stage.adopted.lock().push(raw.handle());
+                self.stage.raws.lock().insert(name.to_owned(), raw.handle());
                 let id = self.stage.sim.stream_id(&raw);
                 // SAFETY: S6. The stream is of this device, and destroyed only after the runtime was shut down.
                 (unsafe { runtime.adopt(raw) }?, id)
@@ -682,7 +741,7 @@ impl Player<'_> {
 
     /// Another wrap of the same memory: a writing view borrows its wrap for itself, and threads share theirs here.
     fn second_wrap(&self, name: &str) -> Result<Pinned<Element, Sim>, Trouble> {
-        let wrap = self.with(name, |thing| match thing {
+        let wrap = self.with(name, "a wrap", |thing| match thing {
             Thing::Wrap(wrap) => Some(wrap.clone()),
             _ => None,
         })?;
@@ -716,14 +775,14 @@ impl Player<'_> {
             }
             Action::Replay { name, queue } => {
                 let stream = self.stream(queue)?;
-                let executable = self.with(name, |thing| match thing {
+                let executable = self.with(name, "an executable", |thing| match thing {
                     Thing::Executable(executable) => Some(executable.clone()),
                     _ => None,
                 });
                 Ok(executable?.lock().launch(&stream)?)
             }
             Action::Update { name, graph } => {
-                let executable = self.with(name, |thing| match thing {
+                let executable = self.with(name, "an executable", |thing| match thing {
                     Thing::Executable(executable) => Some(executable.clone()),
                     _ => None,
                 });
@@ -738,7 +797,7 @@ impl Player<'_> {
     }
 
     fn recorded(&self, name: &str) -> Result<Arc<tenure::Graph<Sim>>, Trouble> {
-        self.with(name, |thing| match thing {
+        self.with(name, "a graph", |thing| match thing {
             Thing::Graph(graph) => Some(graph.clone()),
             _ => None,
         })
@@ -776,6 +835,18 @@ impl Player<'_> {
             Action::Repeat { times, steps } => {
                 let times = if steps.is_empty() { 0 } else { *times };
                 (0..times).try_for_each(|_| self.steps(steps, frame))
+            }
+            Action::If { name, steps } => {
+                let stands = self.stage.named.lock().contains_key(name)
+                    || frame.scoped(name).is_some()
+                    || frame.capture(name).is_some();
+                if stands { self.steps(steps, frame) } else { Ok(()) }
+            }
+            Action::Lock { name, steps } => {
+                // Others may be faster.
+                self.stage.sim.yield_now();
+                let _held = self.stage.locks[name].lock();
+                self.steps(steps, frame)
             }
             Action::Function { queue, steps } => self.function(queue, steps),
             _ => Ok(()),
@@ -834,7 +905,7 @@ impl Player<'_> {
     fn function(&self, queue: &str, steps: &[Step]) -> Done {
         let (stage, steps) = (self.stage.clone(), steps.to_vec());
         let function: tenure::driver::HostFunction = Arc::new(move || {
-            let player = Player { stage: &stage };
+            let player = Player::new(&stage);
             for step in &steps {
                 let done = player.paid(step).and_then(|()| player.action(&step.action, &mut Frame::default()));
                 if let Err(trouble) = done {
@@ -938,14 +1009,14 @@ impl Player<'_> {
     }
 
     fn event(&self, name: &str) -> Result<Arc<tenure::Event<Sim>>, Trouble> {
-        self.with(name, |thing| match thing {
+        self.with(name, "an event", |thing| match thing {
             Thing::Event(event) => Some(event.clone()),
             _ => None,
         })
     }
 
     fn sync(&self, name: &str) -> Done {
-        let wait = self.with(name, |thing| match thing {
+        let wait = self.with(name, "a stream, a buffer, a wrap or an event", |thing| match thing {
             Thing::Stream(stream) => Some(Waitable::Stream(stream.clone())),
             Thing::Buffer(buffer) => Some(Waitable::Buffer(buffer.clone())),
             Thing::Wrap(wrap) => Some(Waitable::Wrap(wrap.clone())),
@@ -961,7 +1032,7 @@ impl Player<'_> {
     }
 
     fn ask(&self, name: &str, expected: Option<bool>) -> Done {
-        let wait = self.with(name, |thing| match thing {
+        let wait = self.with(name, "a stream, a buffer, a wrap or an event", |thing| match thing {
             Thing::Stream(stream) => Some(Waitable::Stream(stream.clone())),
             Thing::Buffer(buffer) => Some(Waitable::Buffer(buffer.clone())),
             Thing::Wrap(wrap) => Some(Waitable::Wrap(wrap.clone())),
@@ -997,7 +1068,10 @@ impl Player<'_> {
         let Some(runtime) = self.stage.runtime.lock().take() else { return Err(Error::Closed.into()) };
         // What can end within the deadline ends; virtual devices need none of the real time.
         self.stage.sim.run_to_idle();
+        let watch = runtime.clone();
         let report = runtime.shutdown(Duration::ZERO);
+        *self.stage.last_stats.lock() = Some(watch.stats());
+        drop(watch);
         match clean && !report.is_clean() {
             true => Err(Trouble::Unexpected(format!("the shutdown left something: {report:?}"))),
             false => Ok(()),
@@ -1022,8 +1096,12 @@ impl Player<'_> {
             "warnings" => return Ok((seen.findings.len() - seen.violations().count()) as u64),
             _ => {}
         }
-        let runtime = self.runtime()?;
-        let stats = runtime.stats();
+        let runtime = self.runtime();
+        let stats = match &runtime {
+            Ok(runtime) => runtime.stats(),
+            // What the runtime had at the end of its shutdown.
+            Err(_) => (*self.stage.last_stats.lock()).ok_or(Trouble::Core(Error::Closed))?,
+        };
         Ok(match name {
             "streams.made" => stats.streams.made,
             "streams.alive" => stats.streams.alive as u64,
@@ -1041,7 +1119,7 @@ impl Player<'_> {
             "leaked" => stats.leaked,
             "pending" => stats.retired_pending as u64,
             "captures" => stats.captures as u64,
-            "errors" => runtime.take_release_errors().len() as u64,
+            "errors" => runtime?.take_release_errors().len() as u64,
             _ => return Err(Trouble::File(format!("there is no figure `{name}`"))),
         })
     }
@@ -1090,7 +1168,21 @@ impl Player<'_> {
                 Ok(())
             }
             Foreign::Call(call, queue) => self.raw_call(call, queue.as_deref()),
+            Foreign::Destroy(name) => self.destroy(name),
         }
+    }
+
+    /// Other code destroys its stream; its handle in the runtime stays where it is.
+    fn destroy(&self, name: &str) -> Done {
+        let handle = self.stage.raws.lock().remove(name);
+        let handle = handle.ok_or_else(|| {
+            Trouble::File(format!("`{name}` is no adopted stream, or other code has destroyed it already"))
+        })?;
+        self.stage.adopted.lock().retain(|adopted| *adopted != handle);
+        let sim = &self.stage.sim;
+        let raw = crate::driver::SimStream::from_raw(handle);
+        // SAFETY: S6. Whether the runtime still needs the stream is what the scenario is about.
+        Ok(sim.foreign(|| unsafe { sim.stream_destroy(&raw) })?)
     }
 
     fn raw_call(&self, call: &str, queue: Option<&str>) -> Done {
@@ -1171,6 +1263,7 @@ fn is_told(action: &Action) -> bool {
             | Action::Free { .. }
             | Action::Forget { .. }
             | Action::Poll
+            | Action::PollOnce { .. }
             | Action::Repeat { .. }
     )
 }

@@ -377,7 +377,7 @@ fn of_scenario(failed: Failed, scenario: &Scenario) -> Failure {
 
 /// The first thread: sets the scene, starts the others, waits for them, and does what comes last.
 fn lead(stage: &Arc<Stage>, scenario: &Arc<Scenario>, limits: Limits) {
-    let player = Player { stage };
+    let player = Player::new(stage);
     let over = Arc::new(AtomicBool::new(false));
     let has_threads = !scenario.threads.is_empty();
     if has_threads {
@@ -395,7 +395,7 @@ fn lead(stage: &Arc<Stage>, scenario: &Arc<Scenario>, limits: Limits) {
         .map(|index| {
             let (stage, scenario) = (stage.clone(), scenario.clone());
             let name = scenario.threads[index].name.clone();
-            stage.clone().sim.spawn(&name, move || Player { stage: &stage }.play(&scenario.threads[index].steps))
+            stage.clone().sim.spawn(&name, move || Player::new(&stage).play(&scenario.threads[index].steps))
         })
         .collect();
     threads.into_iter().for_each(|thread| thread.join());
@@ -441,5 +441,7 @@ const ROWS: usize = 4096;
 /// How many rows of lanes a failure shows.
 const LANES_ROWS: usize = 120;
 
+#[cfg(test)]
+mod language;
 #[cfg(test)]
 mod tests;

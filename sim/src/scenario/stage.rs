@@ -39,6 +39,23 @@ pub(crate) enum Thing {
     Foreign(ForeignCapture),
 }
 
+impl Thing {
+    /// What it is, in the words of the language.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::Stream(_) => "a stream",
+            Self::Buffer(_) => "a buffer",
+            Self::Wrap(_) => "a wrap",
+            Self::Host(_) => "plain host memory",
+            Self::Event(_) => "an event",
+            Self::Graph(_) => "a graph",
+            Self::Executable(_) => "an executable",
+            Self::Download(_) | Self::Completion(_) => "a future",
+            Self::Foreign(_) => "a capture of other code",
+        }
+    }
+}
+
 /// A capture that other code began.
 pub(crate) struct ForeignCapture {
     pub(crate) stream: SimStream,
@@ -114,10 +131,21 @@ pub(crate) struct Failed {
 pub(crate) struct Stage {
     pub(crate) sim: Sim,
     pub(crate) runtime: Mutex<Option<Runtime<Sim>>>,
+    /// The runtime's figures at the end of its shutdown.
+    pub(crate) last_stats: Mutex<Option<tenure::Stats>>,
     pub(crate) named: Mutex<BTreeMap<String, Thing>>,
     /// The simulator's names of streams, known from their making: to ask later could wait for a full queue.
     pub(crate) ids: Mutex<BTreeMap<String, StreamId>>,
     pub(crate) signals: BTreeMap<String, Signal>,
+    /// Locks of the program's.
+    pub(crate) locks: BTreeMap<String, TurnMutex<()>>,
+    /// In which lines a name comes to stand for something; and for which only inside a block.
+    made: BTreeMap<String, Vec<u32>>,
+    made_inside: BTreeMap<String, u32>,
+    /// Names that stood for something, and the line that ended that.
+    gone: Mutex<BTreeMap<String, u32>>,
+    /// Raw handles of adopted streams, by name.
+    pub(crate) raws: Mutex<BTreeMap<String, StreamHandle>>,
     pub(crate) failed: Mutex<Option<Failed>>,
     /// Streams made by other code, to be destroyed by it at the end.
     pub(crate) adopted: Mutex<Vec<StreamHandle>>,
@@ -151,9 +179,19 @@ impl Stage {
             config = config.streams_max(pool);
         }
         let runtime = Runtime::with(sim.clone(), config).map_err(|error| error.to_string())?;
-        let mut signals = BTreeMap::new();
+        let (mut signals, mut locks) = (BTreeMap::new(), BTreeMap::new());
+        let (mut made, mut made_inside) = (BTreeMap::<String, Vec<u32>>::new(), BTreeMap::new());
         let (mut has_mishaps, mut has_faults) = (false, false);
+        for_each_step(scenario, &mut |step| {
+            for name in step.action.made() {
+                made.entry(name.to_owned()).or_default().push(step.line);
+            }
+            made_inside.extend(step.action.made_inside().map(|name| (name.to_owned(), step.line)));
+        });
         for_each_step(scenario, &mut |step| match &step.action {
+            Action::Lock { name, .. } => {
+                locks.entry(name.clone()).or_insert_with(|| TurnMutex::new(()));
+            }
             Action::Signal { name } | Action::Wait { name } => {
                 signals.entry(name.clone()).or_insert_with(|| sim.signal(kept(name)));
             }
@@ -166,9 +204,15 @@ impl Stage {
         Ok(Self {
             sim,
             runtime: Mutex::new(Some(runtime)),
+            last_stats: Mutex::new(None),
             named: Mutex::new(BTreeMap::new()),
             ids: Mutex::new(BTreeMap::new()),
             signals,
+            locks,
+            made,
+            made_inside,
+            gone: Mutex::new(BTreeMap::new()),
+            raws: Mutex::new(BTreeMap::new()),
             failed: Mutex::new(None),
             adopted: Mutex::new(Vec::new()),
             has_mishaps,
@@ -181,6 +225,35 @@ impl Stage {
             module: Mutex::new(Some(module)),
             kernels,
         })
+    }
+
+    /// The name stands for nothing from this line on.
+    pub(crate) fn ended(&self, name: &str, line: u32) {
+        self.gone.lock().insert(name.to_owned(), line);
+    }
+
+    /// Why a name stands for nothing.
+    pub(crate) fn missing(&self, name: &str) -> String {
+        let nothing = format!("`{name}` stands for nothing here");
+        if let Some(line) = self.gone.lock().get(name) {
+            return format!("{nothing}: line {line} let go of it");
+        }
+        if let Some(line) = self.made_inside.get(name) {
+            return format!(
+                "{nothing}: it is a queue of the capture in line {line}, which takes work inside of its block alone, and \
+                 only such as can be recorded"
+            );
+        }
+        if let Some(lines) = self.made.get(name) {
+            let lines: Vec<_> = lines.iter().map(u32::to_string).collect();
+            let lines = lines.join(" and ");
+            return format!("{nothing}: line {lines} makes it, and was not played before this one, or did not work");
+        }
+        let known = self.made.keys().chain(self.made_inside.keys()).map(String::as_str);
+        match super::vocabulary::closest(name, known) {
+            Some(near) => format!("{nothing}: no line makes it; did you mean `{near}`?"),
+            None => format!("{nothing}: no line makes it"),
+        }
     }
 
     pub(crate) fn kernel(&self, reads: usize, writes: usize) -> Option<&SimFunction> {
