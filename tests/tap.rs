@@ -94,6 +94,10 @@ impl<D: Driver> Driver for Tap<D> {
         capabilities
     }
 
+    fn last_error(&self) -> Option<i32> {
+        self.inner.last_error()
+    }
+
     fn stream_create(&self, priority: Priority) -> Result<Self::Stream, Self::Error> {
         self.pass(Call::StreamCreate, |driver| driver.stream_create(priority))
     }

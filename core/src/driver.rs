@@ -15,6 +15,11 @@
 //! A handle is made by the driver alone. Streams are destroyed through a reference by an `unsafe` call, since the core
 //! shares them; all others are destroyed by value, so that no safe code can use one after its end.
 //!
+//! # The last error
+//! Libraries keep the last error of each thread until somebody asks for it. Whoever asks next takes it for that of a call
+//! of its own, so a call of this trait that fails leaves none behind: its error is in what it returns. "Not ready" is
+//! no error. [`Driver::last_error`] shows it.
+//!
 //! # Threads
 //! Every method may be called from any thread at any time, except from inside a host function (R2). A driver belongs to
 //! one device: each call acts on that device whatever the calling thread has made current, and leaves that as it was.
@@ -440,6 +445,12 @@ pub trait Driver: Send + Sync + Sized + 'static {
 
     /// What this backend can do.
     fn capabilities(&self) -> Capabilities;
+
+    /// The error that the library keeps for the calling thread, as its own number: 0 is none. It stays. `None` where the
+    /// backend keeps no such thing, or does not show it.
+    fn last_error(&self) -> Option<i32> {
+        None
+    }
 
     // --- streams
 

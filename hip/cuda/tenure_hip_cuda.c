@@ -108,6 +108,9 @@ EXPORT const char *hipGetErrorString(int code) {
     return cudaGetErrorString((cudaError_t)code);
 }
 
+EXPORT hip_code hipGetLastError(void) { return from_cuda(cudaGetLastError()); }
+EXPORT hip_code hipPeekAtLastError(void) { return from_cuda(cudaPeekAtLastError()); }
+
 /* ---- start, devices */
 
 /* Says what this library is, and which CUDA it was built for. */

@@ -13,6 +13,8 @@
 //! | refuses the flag for memory that the device only reads (5.x, some systems) | registers without it |
 //! | gives pooled memory back to the system at every wait | raises the default pool's threshold: [`Options::pool_retention_bytes`] |
 //!
+//! | keeps a thread's last error, which other code of the thread would take for its own | makes it forget that of a failed call |
+//!
 //! Nothing here holds a lock across a call of the library, with one exception: register, unregister and, on AMD,
 //! look-ups share one (P6).
 
@@ -34,7 +36,7 @@ pub use self::device::DeviceInfo;
 pub(crate) use self::device::device_info;
 pub use self::handle::{Event, Executable, Function, Graph, Module, Stream};
 use self::host_function::{Pending, Recording};
-use crate::error::{Error, NOT_READY, SUCCESS};
+use crate::error::{Error, NOT_READY, SUCCESS, forget_last, went_well};
 use crate::kernel::{Code, CompileOptions, Hiprtc, image};
 use crate::load::{self, Library, LoadError, Platform};
 use crate::profile::Profile;
@@ -184,7 +186,7 @@ impl Hip {
             // SAFETY: H3. Two local integers.
             unsafe { runtime.hipDeviceGetStreamPriorityRange(&mut least, &mut greatest) }
         });
-        if code == SUCCESS { [least, 0, greatest] } else { [0; 3] }
+        if went_well(&self.library.runtime, code) { [least, 0, greatest] } else { [0; 3] }
     }
 
     /// Best effort: a pool that cannot be tuned is slower, not wrong.
@@ -196,10 +198,11 @@ impl Hip {
         let mut pool = std::ptr::null_mut();
         // SAFETY: H3. A local pointer.
         let code = unsafe { self.library.runtime.hipDeviceGetDefaultMemPool(&mut pool, self.device) };
-        if code == SUCCESS {
+        if went_well(&self.library.runtime, code) {
             let value = (&raw mut bytes).cast();
             // SAFETY: H3. The attribute is a local integer of 64 bits.
-            let _ = unsafe { self.library.runtime.hipMemPoolSetAttribute(pool, sys::POOL_RELEASE_THRESHOLD, value) };
+            let code = unsafe { self.library.runtime.hipMemPoolSetAttribute(pool, sys::POOL_RELEASE_THRESHOLD, value) };
+            went_well(&self.library.runtime, code);
         }
     }
 
@@ -227,7 +230,8 @@ impl Hip {
         }
         let code = call(runtime);
         // SAFETY: H1. The number that the library itself gave.
-        let _ = unsafe { runtime.hipSetDevice(before) };
+        let back = unsafe { runtime.hipSetDevice(before) };
+        went_well(runtime, back);
         code
     }
 
@@ -240,7 +244,12 @@ impl Hip {
     fn progress(&self, function: &'static str, code: c_int) -> Result<Progress, Error> {
         match code {
             SUCCESS => Ok(Progress::Complete),
-            NOT_READY => Ok(Progress::Pending),
+            NOT_READY => {
+                if self.library.profile.keeps_not_ready() {
+                    forget_last(&self.library.runtime);
+                }
+                Ok(Progress::Pending)
+            }
             code => Err(Error::hip(&self.library.runtime, function, code)),
         }
     }
@@ -394,6 +403,12 @@ impl Driver for Hip {
 
     fn capabilities(&self) -> Capabilities {
         self.capabilities.clone()
+    }
+
+    fn last_error(&self) -> Option<i32> {
+        // SAFETY: H1. It takes nothing.
+        let code = unsafe { self.library.runtime.hipPeekAtLastError() };
+        (code != sys::ABSENT).then_some(code)
     }
 
     fn stream_create(&self, priority: Priority) -> Result<Stream, Error> {

@@ -81,6 +81,7 @@ impl Error {
         if code == sys::ABSENT {
             return Self::absent(function);
         }
+        forget_last(runtime);
         // SAFETY: H1. Any number may be asked for; unknown ones have a name of their own.
         let name = text_of(unsafe { runtime.hipGetErrorName(code) });
         // SAFETY: H1. As above.
@@ -206,6 +207,22 @@ fn kind_of_hiprtc(code: c_int) -> ErrorKind {
         10 => ErrorKind::NotFound,
         _ => ErrorKind::Unknown,
     }
+}
+
+/// Makes the library forget the calling thread's last error, which whoever asks next in this thread would take for its own.
+#[cold]
+pub(crate) fn forget_last(runtime: &Runtime) {
+    // SAFETY: H1. It takes nothing.
+    let _ = unsafe { runtime.hipGetLastError() };
+}
+
+/// Whether a call went well whose failure nobody is told of; its error is forgotten.
+pub(crate) fn went_well(runtime: &Runtime, code: c_int) -> bool {
+    let well = code == SUCCESS;
+    if !well {
+        forget_last(runtime);
+    }
+    well
 }
 
 /// A copy of a string of the library; empty where it gave none.

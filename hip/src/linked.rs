@@ -37,6 +37,8 @@ fn address(name: &CStr) -> Option<NonNull<c_void>> {
         hipDeviceGetPCIBusId
         hipGetErrorName
         hipGetErrorString
+        hipGetLastError
+        hipPeekAtLastError
         hipGetDeviceCount
         hipSetDevice
         hipGetDevice

@@ -33,7 +33,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use libloading::os::unix::Library as SharedObject;
 
-use crate::error::{SUCCESS, text_of};
+use crate::error::{SUCCESS, text_of, went_well};
 use crate::profile::Profile;
 use crate::sys::{self, Comgr, Compiler, Runtime};
 
@@ -292,6 +292,8 @@ fn open_runtime() -> Result<Library, LoadError> {
         // SAFETY: H3. A local integer. Some versions know their number only once they were initialized.
         let _ = unsafe { runtime.hipRuntimeGetVersion(&mut version) };
     }
+    // What the start left as the thread's last error is told by the codes.
+    went_well(&runtime, if init_code == SUCCESS { count_code } else { init_code });
     let (platform, profile) = match is_cuda {
         true => (Platform::Cuda, Profile::Cuda13),
         false => (Platform::Amd, Profile::of_hip(version)),

@@ -93,6 +93,11 @@ impl Profile {
         matches!(self, Self::Cuda13)
     }
 
+    /// Whether "not ready" stays as the thread's last error (source, clr before 7.0).
+    pub(crate) fn keeps_not_ready(self) -> bool {
+        matches!(self, Self::Hip57 | Self::Hip64)
+    }
+
     /// The number of page-locked host memory in pointer attributes.
     pub(crate) fn host_memory_kind(self) -> i32 {
         if self == Self::Hip57 { 0 } else { 1 }

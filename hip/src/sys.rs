@@ -15,7 +15,7 @@
 //! | `hipDeviceProp_t`: 792 bytes before 6.0, 1,472 since, under the name `hipGetDevicePropertiesR0600` | [`PropertiesBuffer`] is larger than both, and only one string is read from it |
 //! | `hipGraphNodeType`: begins at 1 in 5.2, at 0 from 5.4; 10 and 11 became allocation and free | decoded by the library's version |
 //! | `hipHostRegisterReadOnly` (8): unknown to 5.x | a refusal is answered by registering without it |
-//! | `hipGetLastError`: counts successes before 7.0 | never called |
+//! | `hipGetLastError`: before 7.0 a success resets it, and "not ready" sets it | called after a failed call alone, to forget its error; before 7.0 after "not ready" too |
 //! | a stale stream handle: an error before 7.0, a crash since | handles are owned; destroying one is `unsafe` |
 
 #![allow(non_camel_case_types, non_snake_case, reason = "the names are those of the C interface")]
@@ -254,6 +254,8 @@ table! {
     "error_handling" {
         hipGetErrorName(code: c_int) -> *const c_char, "5.2-";
         hipGetErrorString(code: c_int) -> *const c_char, "5.2-";
+        hipGetLastError() -> c_int, "5.2-";
+        hipPeekAtLastError() -> c_int, "5.2-";
     }
     "device_management" {
         hipGetDeviceCount(count: *mut c_int) -> c_int, "5.2-";

@@ -113,6 +113,8 @@ same! {
     hipDeviceGetPCIBusId(_, _, _);
     hipGetErrorName(_);
     hipGetErrorString(_);
+    hipGetLastError();
+    hipPeekAtLastError();
     hipGetDeviceCount(_);
     hipSetDevice(_);
     hipGetDevice(_);

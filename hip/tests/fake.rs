@@ -405,6 +405,8 @@ fn each_call_fails() -> Outcome {
             script.call("fake_reset");
             script.fail(name, at, CODE, false);
             let errors: Vec<_> = steps::run(0).into_iter().filter_map(|(_, outcome)| outcome.err()).collect();
+            let left = script.call("hipPeekAtLastError");
+            check(left == 0, format!("{name} at {at} leaves {left} as the thread's last error"))?;
             // Steps that expect a failure say which kind they got; all others hand on the error.
             let says = |text: &str| errors.iter().any(|error| error.to_string().contains(text));
             let explained = says(&format!("{name}: ")) || says("Unknown") || says(&CODE.to_string());

@@ -2,19 +2,22 @@
 //!
 //! Nothing here may hang, on drivers whose guarded calls and captures must be kept apart (a *bare* rig) either.
 
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use tenure::driver::{Driver, Image};
+use tenure::driver::{Driver, HostPointer, Image, Priority, Progress, Timing};
 use tenure::{Error, Freed, Misuse, Queue, Result, Stream};
 
-use super::{both_end, list_cases};
+use super::{both_end, list_cases, word};
 use crate::bench::{Bench, SOURCE};
 use crate::rig::{Rig, Tapped};
 
-list_cases!("places": raw [] contract [
+list_cases!("places": raw [
+    a_refused_call_leaves_no_last_error,
+] contract [
     o2_a_question_in_a_hold_waits_for_no_mover,
     c9_no_call_in_a_hold_waits_for_a_capture,
     c9_a_wrap_in_a_capture_waits_for_no_wrap_outside,
@@ -48,6 +51,34 @@ fn hold<B: Bench, R>(stream: &Stream<Tapped<B>>, body: impl FnOnce() -> R) -> Re
 
 fn pair() -> (Sender<()>, Receiver<()>) {
     channel()
+}
+
+fn a_refused_call_leaves_no_last_error<B: Bench>(bench: &B) {
+    let driver = bench.driver();
+    let stream = driver.stream_create(Priority::Normal).expect("a stream");
+    let event = driver.event_create(Timing::Disabled).expect("an event");
+    bench.stall(&stream);
+    driver.launch_host_function(&stream, Arc::new(|| {})).expect("a host function");
+    driver.event_record(&event, &stream).expect("a record");
+    let (module, other) = (driver.module_load(Image::Source(SOURCE)), driver.stream_create(Priority::Normal));
+    let (module, other) = (module.expect("a module"), other.expect("a stream"));
+    let mut plain = vec![0_u8; 64];
+    let refusals = [
+        (
+            "an address that is not registered",
+            word(driver.host_device_address(HostPointer(NonNull::from(&mut plain[0])))),
+        ),
+        ("a kernel that the module does not have", word(driver.function(&module, "absent"))),
+        ("an end of no capture", word(driver.capture_end(&other))),
+    ];
+    for (what, refused) in refusals {
+        assert!(refused.is_some(), "{what} is refused");
+        assert!(driver.last_error().is_none_or(|code| code == 0), "{what}: {:?} is left", driver.last_error());
+    }
+    assert_eq!(driver.event_query(&event).expect("a query"), Progress::Pending, "it is held");
+    assert!(driver.last_error().is_none_or(|code| code == 0), "an answer of \"not ready\" is no error");
+    bench.resume(&stream);
+    driver.stream_synchronize(&stream).expect("a wait");
 }
 
 fn o2_a_question_in_a_hold_waits_for_no_mover<B: Bench>(bench: &B) {

@@ -12,6 +12,7 @@
 //!
 //! Every handle is a number that stands for an entry of a table, so a stale one is an error and never a crash.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
@@ -314,15 +315,37 @@ macro_rules! export {
         #[unsafe(no_mangle)]
         extern "C" fn $name($($argument: $kind),*) -> c_int {
             let $library = &*LIBRARY;
-            match $library.failure.as_ref().and_then(|failure| failure.judge(stringify!($name))) {
+            keep_last(match $library.failure.as_ref().and_then(|failure| failure.judge(stringify!($name))) {
                 Some(code) => code,
                 None => {
                     let body = || -> Result<c_int, c_int> { $body };
                     number(body())
                 }
-            }
+            })
         }
     )*};
+}
+
+thread_local! {
+    /// The last code of the thread that was an error.
+    static LAST_ERROR: Cell<c_int> = const { Cell::new(0) };
+}
+
+fn keep_last(code: c_int) -> c_int {
+    if code != 0 && code != NOT_READY {
+        LAST_ERROR.set(code);
+    }
+    code
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn hipGetLastError() -> c_int {
+    LAST_ERROR.take()
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn hipPeekAtLastError() -> c_int {
+    LAST_ERROR.get()
 }
 
 // --- start and devices

@@ -3,9 +3,9 @@
 use std::ffi::{c_char, c_int};
 use std::fmt;
 
-use crate::error::SUCCESS;
+use crate::error::went_well;
 use crate::load::{Library, Platform};
-use crate::sys;
+use crate::sys::{self, Runtime};
 
 /// A device as the library describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,17 +42,18 @@ pub(crate) fn device_info(library: &Library, index: usize) -> DeviceInfo {
     let runtime = &library.runtime;
     let mut memory_bytes = 0_usize;
     // SAFETY: H3. A local integer.
-    let _ = unsafe { runtime.hipDeviceTotalMem(&mut memory_bytes, device) };
+    let code = unsafe { runtime.hipDeviceTotalMem(&mut memory_bytes, device) };
+    went_well(runtime, code);
     DeviceInfo {
         index,
         // SAFETY: H3. The buffer's own length goes with it.
-        name: read_text(|text, length| unsafe { runtime.hipDeviceGetName(text, length, device) }),
+        name: read_text(runtime, |text, length| unsafe { runtime.hipDeviceGetName(text, length, device) }),
         architecture: architecture(library, device),
         memory_bytes: memory_bytes as u64,
         multiprocessors: attribute(library, sys::ATTRIBUTE_MULTIPROCESSOR_COUNT, device).unwrap_or(0),
         warp_size: attribute(library, sys::ATTRIBUTE_WARP_SIZE, device).unwrap_or(0),
         // SAFETY: H3. The buffer's own length goes with it.
-        bus_id: read_text(|text, length| unsafe { runtime.hipDeviceGetPCIBusId(text, length, device) }),
+        bus_id: read_text(runtime, |text, length| unsafe { runtime.hipDeviceGetPCIBusId(text, length, device) }),
     }
 }
 
@@ -61,15 +62,15 @@ pub(super) fn attribute(library: &Library, attribute: c_int, device: c_int) -> O
     let mut value = 0;
     // SAFETY: H3. A local integer.
     let code = unsafe { library.runtime.hipDeviceGetAttribute(&mut value, attribute, device) };
-    (code == SUCCESS).then(|| u32::try_from(value).ok()).flatten()
+    went_well(&library.runtime, code).then(|| u32::try_from(value).ok()).flatten()
 }
 
-fn read_text(fill: impl FnOnce(*mut c_char, c_int) -> c_int) -> String {
+fn read_text(runtime: &Runtime, fill: impl FnOnce(*mut c_char, c_int) -> c_int) -> String {
     let mut bytes = [0_u8; 256];
     // One byte less than there is, so that the text always ends.
     let code = fill(bytes.as_mut_ptr().cast(), 255);
     let length = bytes.iter().position(|byte| *byte == 0).unwrap_or(0);
-    if code == SUCCESS { String::from_utf8_lossy(&bytes[..length]).into_owned() } else { String::new() }
+    if went_well(runtime, code) { String::from_utf8_lossy(&bytes[..length]).into_owned() } else { String::new() }
 }
 
 fn architecture(library: &Library, device: c_int) -> String {
@@ -93,7 +94,7 @@ fn amd_architecture(library: &Library, device: c_int) -> String {
         // SAFETY: H3. As above.
         None => unsafe { library.runtime.hipGetDeviceProperties(properties, device) },
     };
-    if code == SUCCESS { find_architecture(&buffer.0) } else { String::new() }
+    if went_well(&library.runtime, code) { find_architecture(&buffer.0) } else { String::new() }
 }
 
 /// The last string in `bytes` that begins with `gfx`. The struct holds two texts, the name in the trade and, after it,

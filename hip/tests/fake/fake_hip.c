@@ -46,6 +46,7 @@ static int function_count, sticky_code;
 static struct { char *base; size_t bytes; int allocated; } ranges[RANGES_MAX];
 static _Thread_local int current_device;
 static _Thread_local int thread_mode;
+static _Thread_local int last_error;
 
 __attribute__((constructor)) static void start(void) {
     const char *text;
@@ -72,6 +73,8 @@ static int enter(const char *name) {
         if (functions[i].sticky) sticky_code = code;
     }
     pthread_mutex_unlock(&lock);
+    /* The compiler's codes count on their own, and are not kept. */
+    if (code && strncmp(name, "hiprtc", 6) != 0) last_error = code;
     return code;
 }
 #define ENTER do { int code_ = enter(__func__); if (code_) return code_; } while (0)
@@ -121,6 +124,8 @@ const char *hipGetErrorName(int code) {
     }
 }
 const char *hipGetErrorString(int code) { return code == 700 ? "an illegal memory access was encountered" : hipGetErrorName(code); }
+int hipGetLastError(void) { int code = last_error; last_error = 0; return code; }
+int hipPeekAtLastError(void) { return last_error; }
 int hipDeviceGetAttribute(int *out, int attribute, int device) {
     ENTER;
     if (device < 0 || device >= devices) return 101;
