@@ -245,6 +245,9 @@ pub struct Capabilities {
     pub relaxed_protects: bool,
     /// As `relaxed_protects`, for queries and waits on events.
     pub relaxed_protects_events: bool,
+    /// An event may be asked, waited for and given back after the stream was destroyed that it was recorded on. Otherwise an
+    /// adopted stream is followed by a stream of ours, which costs one more call a submission.
+    pub events_outlive_streams: bool,
     /// Registering memory that is registered already, in whole or in part, fails. Otherwise the core asks first.
     pub refuses_overlap: bool,
 }
@@ -256,6 +259,7 @@ impl Default for Capabilities {
             host_functions: true,
             relaxed_protects: true,
             relaxed_protects_events: true,
+            events_outlive_streams: false,
             refuses_overlap: true,
         }
     }
@@ -461,7 +465,8 @@ pub trait Driver: Send + Sync + Sized + 'static {
     ///
     /// # Safety
     /// - The handle is not used again.
-    /// - Nobody queries, waits for or synchronizes with an event whose last record was on this stream.
+    /// - Nobody queries, waits for or synchronizes with an event whose last record was on this stream, unless
+    ///   [`Capabilities::events_outlive_streams`].
     unsafe fn stream_destroy(&self, stream: &Self::Stream) -> Result<(), Self::Error>;
 
     /// Whether every submission that was accepted before this call has completed. Guarded; never wait-free on a

@@ -79,6 +79,8 @@ pub enum Misuse {
     AdoptedStreamCaptures,
     /// The queues belong to two captures (C9).
     ForeignCapture,
+    /// Other clones of the handle of the adopted stream live: its adoption cannot be ended.
+    AdoptionShared,
     /// The handles belong to two runtimes.
     ForeignRuntime,
     /// The host holds a view of the memory: end it first.
@@ -94,6 +96,8 @@ pub enum Misuse {
         /// Elements given.
         actual: usize,
     },
+    /// The stream is not an adopted one.
+    NotAdopted,
     /// An owner's drop, or a waker, panicked in a release. The panic hook has told of it, and the release went on (R4).
     PanickedInRelease,
     /// A graph could outlive the scope whose memory it would use.
@@ -177,6 +181,8 @@ impl fmt::Display for Misuse {
         match self {
             Self::AdoptedStreamCaptures => f.write_str("the adopted stream is capturing"),
             Self::ForeignCapture => f.write_str("the queues belong to two captures"),
+            Self::AdoptionShared => f.write_str("other handles of the adopted stream live"),
+            Self::NotAdopted => f.write_str("the stream is not an adopted one"),
             Self::ForeignRuntime => f.write_str("the handles belong to two runtimes"),
             Self::HostView => f.write_str("the host holds a view of the memory"),
             Self::InsideCapture => f.write_str("the call would wait inside a capture"),

@@ -6,7 +6,9 @@ use crate::driver::{Call, Driver, Progress, Timing};
 use crate::error::{Misuse, Result};
 use crate::hold::{MayWait, Place, is_within};
 use crate::mutant;
+use crate::ownership::touch::Touch;
 use crate::ownership::{Point, Points};
+use crate::point::Mark;
 use crate::queue::Stream;
 use crate::reclaim::{Resource, Retired};
 use crate::runtime::Anchor;
@@ -14,11 +16,14 @@ use crate::sync::Arc;
 
 /// The end of a stream at the time of the record. Made by [`Stream::record`] and [`Stream::record_timed`].
 ///
+/// The record is a submission of its own: once the event is known to be complete, by whoever asked, its time is there too.
 /// Dropping it waits for nothing; the driver's event goes back through the worker.
 #[derive(Debug)]
 pub struct Event<D: Driver> {
     raw: Option<D::Event>,
     point: Point<D>,
+    /// The place of the record itself: a complete event proves this, and nothing of what came after.
+    mark: Mark,
     anchor: Arc<Anchor<D>>,
 }
 
@@ -38,12 +43,20 @@ impl<D: Driver> Event<D> {
         let context = &anchor.context;
         context.check_alive()?;
         stream.state().check_takes_work(context)?;
+        let state = stream.state();
+        let gate = state.gate_or(|| is_within(Place::Hold)).ok_or(Misuse::InsideHold)?;
         let raw = context.check(Call::EventCreate, context.driver.event_create(timing))?;
-        // Read before the record: what is accepted later is not behind the event.
-        let number = stream.state().timeline.horizon().number();
-        let recorded = context.check(Call::EventRecord, context.driver.event_record(&raw, &stream.state().raw));
-        let event = Self { raw: Some(raw), point: stream.point(number), anchor };
-        recorded.map(|()| event)
+        let early = mutant!("o2_event_unnumbered").then(|| state.timeline.mark());
+        match state.record(context, &gate, &raw) {
+            Ok(number) => {
+                let mark = early.unwrap_or(number.mark());
+                Ok(Self { raw: Some(raw), point: stream.point(mark.number()), mark, anchor: anchor.clone() })
+            }
+            Err(error) => {
+                context.event_destroy(raw);
+                Err(error)
+            }
+        }
     }
 
     fn raw(&self) -> &D::Event {
@@ -64,9 +77,21 @@ impl<D: Driver> Event<D> {
         let Some(guest) = self.point.stream.visit(self.point.number) else { return Ok(true) };
         let _guest = (!mutant!("s6_event_query_unvisited")).then_some(guest);
         match context.guarded_now(Call::EventQuery, |driver| driver.event_query(self.raw())) {
-            Some(progress) => Ok(progress? == Progress::Complete),
+            Some(progress) => {
+                let is_complete = progress? == Progress::Complete;
+                if is_complete {
+                    self.tell();
+                }
+                Ok(is_complete)
+            }
             None => Ok(false),
         }
+    }
+
+    /// Notes what the event has proved.
+    fn tell(&self) {
+        let timeline = &self.point.stream.timeline;
+        timeline.reach(if mutant!("o2_event_raises_to_the_end") { timeline.mark() } else { self.mark });
     }
 
     /// Waits until the work before the event has completed.
@@ -83,10 +108,13 @@ impl<D: Driver> Event<D> {
         context.check_alive()?;
         let Some(guest) = self.point.stream.visit(self.point.number) else { return Ok(()) };
         let _guest = (!mutant!("s6_event_wait_unvisited")).then_some(guest);
-        context.guarded(&mut may, Call::EventSynchronize, |driver| driver.event_synchronize(self.raw()))
+        context.guarded(&mut may, Call::EventSynchronize, |driver| driver.event_synchronize(self.raw()))?;
+        self.tell();
+        Ok(())
     }
 
-    /// The device's time from `self` to `later`; both recorded with [`Stream::record_timed`] and complete.
+    /// The device's time from `self` to `later`; both recorded with [`Stream::record_timed`] and complete. On an adopted stream
+    /// of a driver whose events do not outlive their streams it is taken a moment later, by a stream that follows it.
     ///
     /// # Errors
     /// The driver's, when one is not complete or has no time; `Misuse::ForeignRuntime`.
@@ -113,10 +141,13 @@ impl<D: Driver> Event<D> {
             return Ok(());
         }
         stream.state().check_takes_work(context)?;
-        let raw = &stream.state().raw;
-        context.check(Call::StreamWaitEvent, context.driver.stream_wait_event(raw, self.raw()))?;
-        let at = stream.state().number_wait(&gate);
-        gate.follows.insert(self.point.stream.id(), self.point.number, at);
+        // As a guest: some drivers follow the event to its stream.
+        let Some(guest) = self.point.stream.visit(self.point.number) else { return Ok(()) };
+        let _guest = (!mutant!("s6_event_order_unvisited")).then_some(guest);
+        let at = stream.state().accept_wait(context, &gate, self.raw())?;
+        let timeline = &self.point.stream.timeline;
+        let reach = if mutant!("o1_event_follows_to_the_end") { timeline.mark() } else { self.mark };
+        gate.follows.insert(self.point.stream.id(), reach, Touch::at_wait(at));
         Ok(())
     }
 }

@@ -58,3 +58,4 @@ pub use ownership::Access;
 pub use pinned::{HostMemory, HostRead, HostWrite, Pinned, SharedPinned};
 pub use queue::{Queue, Stream};
 pub use runtime::{Config, Element, ReclaimMode, Runtime, ShutdownReport, Stats};
+pub use stream::adopted::EndedAdoption;

@@ -50,15 +50,18 @@ use crate::hold::{MayWait, Place, is_within};
 use crate::mutant;
 use crate::ordering;
 use crate::sealed::Sealed;
-use crate::stream::{Gate, Kind, StreamState};
+use crate::stream::adopted::End;
+use crate::stream::{Gate, Role, StreamState};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Apart, Arc, BiasedGuard, Mutex, MutexGuard, OnceLock};
 use smallvec::SmallVec;
 
 pub mod follow;
 pub mod state;
+pub mod touch;
 
 use self::state::Closed;
+use self::touch::Touch;
 
 /// What a use does with a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -445,20 +448,20 @@ fn take_all<'a, D: Driver>(uses: &mut [Use<'a, D>], taken: &mut Taken<'a, D>, ma
     Ok(())
 }
 
-/// Orders `stream` after everything in `closed` that conflicts with `access`; returns a number on `stream` that is at
-/// or past the last wait it took. Holds the gate of `stream`, and visits the others.
+/// Orders `stream` after everything in `closed` that conflicts with `access`; returns what stands for it from now on.
+/// Holds the gate of `stream`, and visits the others.
 fn order_after<D: Driver>(
     context: &Context<D>,
     stream: &StreamState<D>,
     gate: &mut Gate<D>,
     closed: &Closed<Point<D>>,
     access: Access,
-) -> Result<u64> {
-    let mut touch = 0;
+) -> Result<Touch> {
+    let mut touch = Touch::NOTHING;
     for point in closed.conflicting(access) {
         touch = touch.max(edge(context, stream, gate, point)?);
     }
-    Ok(if mutant!("o5_no_touch") { 0 } else { touch })
+    Ok(if mutant!("o5_no_touch") { Touch::NOTHING } else { touch })
 }
 
 /// One edge from `point` to `stream`, if none exists; returns the number on `stream` from which on it holds.
@@ -467,26 +470,21 @@ pub fn edge<D: Driver>(
     stream: &StreamState<D>,
     gate: &mut Gate<D>,
     point: &Point<D>,
-) -> Result<u64> {
+) -> Result<Touch> {
     if point.stream.id() == stream.id() {
-        return Ok(point.number);
+        return Ok(Touch::at_own(point));
     }
     if mutant!("o1_no_edge") || point.is_complete() {
         stream.counters.edges_skipped.bump();
-        return Ok(0);
+        return Ok(Touch::NOTHING);
     }
     if let Some(at) = gate.follows.find(point.stream.id(), point.number) {
         stream.counters.edges_skipped.bump();
         return Ok(at);
     }
-    let Some(guest) = point.stream.visit(point.number) else { return Ok(0) };
+    let Some(guest) = point.stream.visit(point.number) else { return Ok(Touch::NOTHING) };
     let _guest = (!mutant!("s3_edge_unvisited")).then_some(guest);
-    if let Some(cause) = point.stream.broken().filter(|_| !mutant!("s7_edge_from_broken")) {
-        return Err(Error::StreamBroken(cause));
-    }
-    let covered = insert_wait(context, stream, gate, point)?;
-    let at = stream.number_wait(gate);
-    gate.follows.insert(point.stream.id(), covered, at);
+    let at = insert_wait(context, stream, gate, &point.stream)?;
     stream.counters.edges_inserted.bump();
     Ok(at)
 }
@@ -494,55 +492,53 @@ pub fn edge<D: Driver>(
 /// Orders everything later on `to` after all of `from`: forks and joins of a capture.
 pub fn join<D: Driver>(context: &Context<D>, from: &Arc<StreamState<D>>, to: &Arc<StreamState<D>>) -> Result<()> {
     let mut gate = to.gate();
-    let point = Point { stream: from.clone(), number: 0 };
-    let reach = insert_wait(context, to, &mut gate, &point)?;
-    let at = to.number_wait(&gate);
-    gate.follows.insert(from.id(), reach, at);
-    Ok(())
+    insert_wait(context, to, &mut gate, from).map(drop)
 }
 
-/// Makes `stream` wait for the present end of the point's stream; returns how far that reaches.
+/// Makes `stream` wait for the present end of `source`, and notes how far that reaches.
 fn insert_wait<D: Driver>(
     context: &Context<D>,
     stream: &StreamState<D>,
     gate: &mut Gate<D>,
-    point: &Point<D>,
-) -> Result<u64> {
+    source: &StreamState<D>,
+) -> Result<Touch> {
     let driver = &context.driver;
+    let early = mutant!("s8_edge_looks_first").then(|| source.broken());
     // Read before the record: what is accepted later is not behind the event.
-    let mut reach = point.stream.timeline.horizon().number();
-    let answer = match &point.stream.kind {
-        Kind::Adopted(last) => context.check(Call::StreamWaitEvent, driver.stream_wait_event(&stream.raw, last)),
-        _ => {
+    let mut reach = source.timeline.mark();
+    // S8. Looked at after that: a mark that could not be moved past some of it is not waited for.
+    let broken = early.unwrap_or_else(|| source.broken());
+    if let Some(cause) = broken.filter(|_| !mutant!("s7_edge_from_broken")) {
+        return Err(Error::StreamBroken(cause));
+    }
+    let at = match source.end() {
+        End::Over => return Ok(Touch::NOTHING),
+        End::Event(mark) => stream.accept_wait(context, gate, &mark)?,
+        End::Stream(end) => {
             let event = match gate.event.take() {
                 Some(event) => event,
                 None => context.check(Call::EventCreate, driver.event_create(Timing::Disabled))?,
             };
-            let recorded = context.check(Call::EventRecord, driver.event_record(&event, &point.stream.raw));
+            let recorded = context.check(Call::EventRecord, driver.event_record(&event, end));
             if mutant!("o1_follow_late") {
-                reach = point.stream.timeline.horizon().number();
+                reach = source.timeline.mark();
             }
             // An event whose record failed still means an older position: it is never waited for.
-            let answer = recorded
-                .and_then(|()| context.check(Call::StreamWaitEvent, driver.stream_wait_event(&stream.raw, &event)));
-            match stream.kind {
+            let answer = recorded.and_then(|()| stream.accept_wait(context, gate, &event));
+            match stream.role {
                 // One that a capture recorded is destroyed: asking for it would break the capture.
-                Kind::Capture => context.event_destroy(event),
+                Role::Capture => context.event_destroy(event),
                 _ => gate.event = Some(event),
             }
-            answer
+            answer?
         }
     };
-    answer.map(|()| reach)
+    let at = Touch::at_wait(at);
+    gate.follows.insert(source.id(), reach, at);
+    Ok(at)
 }
 
 impl<D: Driver> StreamState<D> {
-    /// Numbers a wait that the driver has accepted: a submission as well, but of nobody's work.
-    pub fn number_wait(&self, gate: &Gate<D>) -> u64 {
-        self.counters.waits.bump();
-        self.timeline.submit(gate)
-    }
-
     /// Makes the driver call and numbers it, under the stream's own gate.
     #[inline]
     fn enqueue<R>(
@@ -553,20 +549,16 @@ impl<D: Driver> StreamState<D> {
         body: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
     ) -> Result<(R, u64)> {
         self.check_takes_work(context)?;
-        let early = mutant!("o2_number_early").then(|| self.timeline.submit(gate));
-        let value = context.check(call, body(&context.driver, &self.raw))?;
-        if let Kind::Adopted(last) = &self.kind {
-            self.mark_adopted(context, last);
-        }
-        Ok((value, early.unwrap_or_else(|| self.timeline.submit(gate))))
+        let (value, number) = self.accept(context, gate, call, body)?;
+        Ok((value, number.get()))
     }
 
     /// Refuses an adopted stream that captures. A wait for work of ours would break that capture (C1), and an event on
     /// the stream would belong to it, so that asking for it later would break it too.
     #[inline]
     pub fn check_takes_work(&self, context: &Context<D>) -> Result<()> {
-        match self.kind {
-            Kind::Adopted(_) => self.check_not_capturing(context),
+        match self.role {
+            Role::Adopted(_) => self.check_not_capturing(context),
             _ => Ok(()),
         }
     }
@@ -578,16 +570,6 @@ impl<D: Driver> StreamState<D> {
             return Err(Misuse::AdoptedStreamCaptures.into());
         }
         Ok(())
-    }
-
-    /// Moves the event of an adopted stream to its new end, before the submission gets its number. Should that fail,
-    /// nobody can tell when the work ends: the stream is given up, and what it used is never released (P11).
-    #[cold]
-    fn mark_adopted(&self, context: &Context<D>, last: &D::Event) {
-        let answer = context.check(Call::EventRecord, context.driver.event_record(last, &self.raw));
-        if let Err(Error::Driver(failure) | Error::Lost(failure)) = answer {
-            self.break_with(failure);
-        }
     }
 }
 
@@ -686,11 +668,11 @@ impl<D: Driver> Record<D> {
 
     /// Gives `stream` cover, or a slot for reading. The caller holds `inner` and the stream's gate, and has ordered it
     /// after what conflicts.
-    fn move_to(&self, inner: &mut Inner<D>, stream: &Arc<StreamState<D>>, access: Access, touch: u64) {
+    fn move_to(&self, inner: &mut Inner<D>, stream: &Arc<StreamState<D>>, access: Access, touch: Touch) {
         let id = stream.id().number();
         // Relaxed: the caller holds `inner` and the gate of the stream that the numbers are on.
         if access == Access::Write {
-            self.cover.last(Access::Write).store(touch, Ordering::Relaxed);
+            self.cover.last(Access::Write).store(touch.number(), Ordering::Relaxed);
             self.cover.last(Access::Read).store(0, Ordering::Relaxed);
             self.cover.stream.store(id, Ordering::Relaxed);
             inner.cover = Some(stream.clone());

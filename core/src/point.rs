@@ -4,18 +4,21 @@
 //! only grow. So "is this still busy?" is a comparison, nothing stores its answer, and no answer can be lost (O2):
 //!
 //! - a number is taken *after* the driver accepted the work, so whoever reads `submitted >= n` knows that work n was
-//!   accepted. It is taken under the stream's gate, in the order of the queue.
-//! - `completed` is raised to a value of `submitted` that was read *before* the question was put to the driver: the
-//!   [`Horizon`] is that reading, and only [`Timeline::horizon`] makes one.
+//!   accepted. It is taken under the stream's gate, in the order of the queue, and by [`StreamState::accept`] alone: that is
+//!   true of launches, waits and events alike.
+//! - `completed` is raised in two ways only, and each names what it proves: [`Timeline::ask`] reads `submitted` *before* it puts
+//!   its question to the driver; a [`Mark`] is read before something is enqueued that will tell, and tells of no more.
 //!
 //! # Why clean is never optimistic
 //! Say `is_complete(n)` answers yes. Then somebody raised `completed` to a horizon h, n <= h: it only grows, and holds nothing but
-//! horizons. He read h before he asked. Numbers are given in the order of acceptance and after it, so all up to h had been accepted
-//! when he read it, and by E1 it is among what the driver answers about:
+//! readings of `submitted` and numbers. Numbers are given in the order of acceptance and after it, so all up to h had been accepted
+//! when h was read, and by E1 it is among what the driver answers about:
 //! - a query or a wait of the stream says yes only when all that it has accepted has run;
-//! - a host function was put behind all that it has accepted, and the stream runs in order;
-//! - an adopted stream's event was recorded after each submission and before its number, so at h it marked h or later. If
-//!   it is recorded anew meanwhile, it marks later work still.
+//! - a host function, or an event, was put behind all that it has accepted, and the stream runs in order;
+//! - an adopted stream is asked by what marks its end (`stream::adopted`). The mark was moved past each submission, be it a wait, and
+//!   before its number, so at h it marked h or later; if it is moved meanwhile, it marks later work still. If one move failed, the
+//!   stream was given up before that number was taken: who reads h, and *then* finds the stream not given up, asks a mark
+//!   that is past h (S8).
 //!
 //! So n has run. Whoever reads the yes sees what the asker saw (E2). Busy may be wrong, and costs a question. Nobody has to
 //! know when he reads, or who else asks: a late or lost raise makes an answer too pessimistic, and two raises leave the larger.
@@ -27,9 +30,12 @@
 //!
 //! The counters are 64 bits wide: at a submission a nanosecond they wrap after 584 years.
 
-use crate::driver::Driver;
+use crate::driver::{Driver, Progress};
+use crate::mutant;
 use crate::ordering;
-use crate::stream::Gate;
+#[cfg(doc)]
+use crate::stream::StreamState;
+use crate::stream::accept::Accepted;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// The two counters of a stream.
@@ -37,7 +43,7 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 /// | counter | changes by | keeps |
 /// |---|---|---|
 /// | `submitted` | one more after acceptance, under the stream's gate, E1 | O2 S2 |
-/// | `completed` | `fetch_max` of a horizon, E2 | O2 O3 S2 S3 |
+/// | `completed` | `fetch_max` of a horizon or a mark, E2 | O2 O3 S2 S3 |
 #[derive(Debug)]
 pub struct Timeline {
     submitted: AtomicU64,
@@ -55,6 +61,40 @@ impl Horizon {
     }
 }
 
+/// The number of work that the driver has accepted, and that the mark of its stream is past. Numbers begin at 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Number(u64);
+
+impl Number {
+    /// The number.
+    #[inline]
+    pub fn get(self) -> u64 {
+        self.0
+    }
+
+    /// The place of this very work: for an event, which is complete when its own record is.
+    pub fn mark(self) -> Mark {
+        Mark(self.0)
+    }
+}
+
+/// A place in a stream. What was enqueued there, after this was read, tells that all up to here has completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mark(u64);
+
+impl Mark {
+    /// The number of the last work before it.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+}
+
+impl From<Mark> for u64 {
+    fn from(mark: Mark) -> Self {
+        mark.0
+    }
+}
+
 impl Default for Timeline {
     fn default() -> Self {
         Self::new()
@@ -67,28 +107,54 @@ impl Timeline {
         Self { submitted: AtomicU64::new(0), completed: AtomicU64::new(0) }
     }
 
-    /// Numbers one submission that the driver has accepted. The numbers begin at 1. The stream's own gate is held, so a
-    /// load and a store do.
+    /// Numbers one submission that the driver has accepted. The stream's own gate is held, so a load and a store do.
     #[inline]
-    pub fn submit<D: Driver>(&self, _gate: &Gate<D>) -> u64 {
+    pub(crate) fn submit<D: Driver>(&self, _accepted: Accepted<'_, D>) -> Number {
         // Relaxed: only holders of the gate write it.
         let number = self.submitted.load(Ordering::Relaxed) + 1;
         // E1.w: Release; pairs with E1.r in `horizon`. Who reads the number may ask the driver about the work.
         self.submitted.store(number, ordering!("E1.w", Release));
-        number
+        Number(number)
     }
 
-    /// What had been accepted by now. Read it before the question is put to the driver.
+    /// What had been accepted by now.
     #[inline]
     pub fn horizon(&self) -> Horizon {
         // E1.r: Acquire; pairs with E1.w in `submit`. The driver then answers from a state that has the work.
         Horizon(self.submitted.load(ordering!("E1.r", Acquire)))
     }
 
-    /// Notes that all work up to `horizon` has completed.
-    pub fn raise(&self, horizon: Horizon) {
+    /// Where something that is enqueued from now on will stand: behind all that was accepted.
+    #[inline]
+    pub fn mark(&self) -> Mark {
+        Mark(self.horizon().0)
+    }
+
+    /// Puts to the driver the question whether all that it has accepted has completed. If it has, all that was accepted
+    /// before the question is known to be complete. What makes the answer doubtful, `question` looks at itself.
+    ///
+    /// # Errors
+    /// Those of `question`: then nothing was learned.
+    pub fn ask<E>(&self, question: impl FnOnce() -> Result<Progress, E>) -> Result<Progress, E> {
+        let mut horizon = self.horizon();
+        let progress = question()?;
+        if mutant!("o2_horizon_late") || mutant!("o2_query_horizon_late") {
+            horizon = self.horizon();
+        }
+        if progress == Progress::Complete {
+            self.raise(horizon.0);
+        }
+        Ok(progress)
+    }
+
+    /// Notes that what was enqueued behind `mark` has run, and so all up to there.
+    pub fn reach(&self, mark: Mark) {
+        self.raise(mark.0);
+    }
+
+    fn raise(&self, number: u64) {
         // E2.w: Release; pairs with E2.r in `is_complete`. Who learns of it second-hand sees the bytes.
-        self.completed.fetch_max(horizon.0, ordering!("E2.w", Release));
+        self.completed.fetch_max(number, ordering!("E2.w", Release));
     }
 
     /// Whether the submission of this number is known to have completed. Zero always has.

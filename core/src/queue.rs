@@ -15,7 +15,8 @@ use crate::ownership::{Access, Point, Points, Record, Records, Use, submit, subm
 use crate::reclaim::{Ask, Resource, Retired};
 use crate::runtime::{Anchor, Element};
 use crate::sealed::Sealed;
-use crate::stream::{Kind, StreamState};
+use crate::stream::adopted::EndedAdoption;
+use crate::stream::{Role, StreamState};
 use crate::sync::Arc;
 use std::ptr::NonNull;
 
@@ -356,17 +357,20 @@ struct Lease<D: Driver> {
 
 impl<D: Driver> Drop for Lease<D> {
     fn drop(&mut self) {
-        match self.state.kind {
-            Kind::Pooled(_) => {
+        match self.state.role {
+            Role::Pooled(_) => {
                 // The next holder is mostly another thread.
                 self.state.resign_gate();
                 self.anchor.pool.give(self.state.clone());
             }
-            Kind::Adopted(_) => {
+            Role::Adopted(_) => {
+                // S9. No lease, so no more submissions: what marks the stream is given back once all of them are complete.
                 let resource = Resource::Adopted(self.state.clone());
-                self.anchor.reclaim.retire(Retired { resource, points: Points::new() });
+                let mut points = Points::new();
+                points.push(Point { number: self.state.timeline.horizon().number(), stream: self.state.clone() });
+                self.anchor.reclaim.retire(Retired { resource, points });
             }
-            Kind::Capture => {}
+            Role::Capture => {}
         }
     }
 }
@@ -473,6 +477,29 @@ impl<D: Driver> Stream<D> {
     pub fn synchronize(&self) -> Result<()> {
         let mut may = MayWait::here()?;
         self.end().wait(&self.lease.anchor.context, &mut may)
+    }
+
+    /// Ends the adoption of a stream of other code: waits until all work submitted to it has completed. From then on nothing
+    /// of it is pending and the runtime touches it no more, so that its owner may destroy it on every driver (S9).
+    ///
+    /// Dropping the last clone ends an adoption too, without the wait: see [`Runtime::adopt`](crate::Runtime::adopt).
+    ///
+    /// # Errors
+    /// Those of [`synchronize`](Self::synchronize); `Misuse::AdoptionShared` while other clones live; `Misuse::NotAdopted`. The
+    /// handle comes back with each.
+    pub fn end_adoption(self) -> std::result::Result<EndedAdoption<D>, (Error, Self)> {
+        if !matches!(self.state().role, Role::Adopted(_)) {
+            return Err((Misuse::NotAdopted.into(), self));
+        }
+        let lease = match Arc::try_unwrap(self.lease) {
+            Ok(lease) => lease,
+            Err(lease) => return Err((Misuse::AdoptionShared.into(), Self { lease })),
+        };
+        let stream = Self { lease: Arc::new(lease) };
+        match stream.synchronize() {
+            Ok(()) => Ok(EndedAdoption::new(stream.state().clone())),
+            Err(error) => Err((error, stream)),
+        }
     }
 
     /// Whether all work submitted so far has completed. Asks the driver unless it is known.

@@ -44,7 +44,7 @@ use crate::id::StreamId;
 use crate::mutant;
 use crate::ordering;
 use crate::ownership::{Access, Points};
-use crate::point::Horizon;
+use crate::point::Mark;
 use crate::registration::{Pin, Pins};
 use crate::stream::{Kind, StreamState};
 use crate::sync::atomic::AtomicBool;
@@ -369,7 +369,11 @@ impl<D: Driver> Turn<'_, D> {
             return self.leak(retired, Some(cause));
         }
         if let Some(cause) = retired.points.iter().find_map(|point| point.stream.broken()) {
-            return self.leak(retired, Some(cause));
+            // What marks a stream that was given up is asked no more.
+            return match retired.resource {
+                Resource::Adopted(_) => self.release(bench, retired),
+                _ => self.leak(retired, Some(cause)),
+            };
         }
         if retired.points.is_empty() || self.is_ordered_free(&retired) {
             return self.release(bench, retired);
@@ -384,11 +388,10 @@ impl<D: Driver> Turn<'_, D> {
 
     /// Whether the thing is device memory whose free can be left to the order of the one stream that may still use it.
     fn is_ordered_free(&self, retired: &Retired<D>) -> bool {
-        let pooled = |stream: &StreamState<D>| matches!(stream.kind, Kind::Pooled(_));
         self.context.capabilities.stream_ordered_memory
             && matches!(retired.resource, Resource::Memory(..))
             && (retired.points.len() == 1 || mutant!("o6_free_after_one_point"))
-            && retired.points.iter().all(|point| pooled(&point.stream))
+            && retired.points.iter().all(|point| point.stream.guest_stream().is_some())
     }
 
     fn release(&self, bench: &mut Bench<D>, retired: Retired<D>) {
@@ -486,9 +489,10 @@ impl<D: Driver> Turn<'_, D> {
         let user = points.first();
         let guest = user.and_then(|point| point.stream.visit(point.number));
         let home;
-        let stream = match (user, &guest) {
-            (Some(point), Some(_guest)) => &*point.stream,
-            (Some(point), None) if mutant!("s3_free_unvisited") => &*point.stream,
+        let theirs = user.and_then(|point| point.stream.guest_stream());
+        let stream = match (theirs, &guest) {
+            (Some(stream), Some(_guest)) => stream,
+            (Some(stream), None) if mutant!("s3_free_unvisited") => stream,
             _ => {
                 home = match self.home(bench) {
                     Ok(home) => home,
@@ -499,12 +503,12 @@ impl<D: Driver> Turn<'_, D> {
                         return None;
                     }
                 };
-                &*home
+                &home.raw
             }
         };
         // SAFETY: O6. From `malloc_async`, freed once (the retired value is consumed); what may still use it is on this
         // very stream, at or before the point, which the driver accepted before.
-        context.guarded_now(Call::FreeAsync, |driver| unsafe { driver.free_async(&stream.raw, address) })
+        context.guarded_now(Call::FreeAsync, |driver| unsafe { driver.free_async(stream, address) })
     }
 
     fn home(&self, bench: &mut Bench<D>) -> Result<Arc<StreamState<D>>> {
@@ -533,25 +537,16 @@ impl<D: Driver> Turn<'_, D> {
         }
     }
 
-    /// Gives back the events of an adopted stream once nobody else knows the stream.
+    /// Gives back what marks an adopted stream whose lease has ended (S9).
     fn end_adopted(&self, bench: &mut Bench<D>, state: Arc<StreamState<D>>) -> Result<()> {
-        match Arc::try_unwrap(state) {
-            Ok(state) => {
-                state.destroy_event(self.context);
-                match state.kind {
-                    Kind::Adopted(last) => {
-                        self.context.check(Call::EventDestroy, self.context.driver.event_destroy(last))
-                    }
-                    Kind::Pooled(_) | Kind::Capture => Ok(()),
-                }
-            }
-            Err(state) => {
-                // Buffers still name it; it comes round again.
-                bench.put_off.push(Retired { resource: Resource::Adopted(state), points: Points::new() });
-                add(&self.reclaim.figures.retired, 1);
-                Ok(())
-            }
+        if state.end_adoption(self.context)? {
+            return Ok(());
         }
+        // Somebody asks it right now, and does not signal; or a capture forbids the question. It comes round again.
+        bench.passed_over += 1;
+        bench.put_off.push(Retired { resource: Resource::Adopted(state), points: Points::new() });
+        add(&self.reclaim.figures.retired, 1);
+        Ok(())
     }
 
     /// Finds out what has completed, files on or releases what is due, and sees to it that the rest will be told.
@@ -583,7 +578,10 @@ impl<D: Driver> Turn<'_, D> {
         if let Some(cause) = stream.broken() {
             let stuck: Vec<_> = bench.waiting.due(key, u64::MAX - 1).collect();
             for retired in stuck {
-                self.leak(retired, Some(cause.clone()));
+                match retired.resource {
+                    Resource::Adopted(_) => self.release(bench, retired),
+                    _ => self.leak(retired, Some(cause.clone())),
+                }
             }
         }
     }
@@ -629,7 +627,7 @@ impl<D: Driver> Lane<D> {
 
     /// Asks the stream, or leaves a host function there that will tell.
     fn tell(&mut self, context: &Context<D>, signal: &std::sync::Arc<Signal>, ask: Ask, number: u64) {
-        let can_arm = context.capabilities.host_functions && matches!(self.stream.kind, Kind::Pooled(_));
+        let can_arm = context.capabilities.host_functions && self.stream.guest_stream().is_some();
         if ask != Ask::Arm && !mutant!("p11_tick_only_arms") || !can_arm {
             // An answer of "pending" or "not now" leaves things as they are; a failure is kept with the stream.
             let visit = self.stream.visit(number);
@@ -647,10 +645,15 @@ impl<D: Driver> Lane<D> {
     fn arm(&mut self, context: &Context<D>, signal: &std::sync::Arc<Signal>, number: u64) {
         let Some(guest) = self.stream.visit(number) else { return };
         let _guest = (!mutant!("s3_arm_unvisited")).then_some(guest);
-        let horizon = self.stream.timeline.horizon();
-        let function = completion(self.stream.clone(), horizon, signal.clone());
-        match context.driver.launch_host_function(&self.stream.raw, function) {
-            Ok(()) => self.armed = horizon.number(),
+        let Some(stream) = self.stream.guest_stream() else { return };
+        let mark = self.stream.timeline.mark();
+        // S8. Looked at after that: a shadow that was not moved past some of it tells of less.
+        if self.stream.is_broken() && !mutant!("s8_arm_on_a_broken_one") {
+            return;
+        }
+        let function = completion(self.stream.clone(), mark, signal.clone());
+        match context.driver.launch_host_function(stream, function) {
+            Ok(()) => self.armed = mark.number(),
             // Refused: the slow tick will ask. A sticky error is noted by `fail`.
             Err(error) => drop(context.fail(Call::LaunchHostFunction, &error)),
         }
@@ -660,11 +663,11 @@ impl<D: Driver> Lane<D> {
 /// The host function that tells how far a stream has come. It only raises a watermark and wakes the worker (R2).
 fn completion<D: Driver>(
     stream: Arc<StreamState<D>>,
-    horizon: Horizon,
+    mark: Mark,
     signal: std::sync::Arc<Signal>,
 ) -> crate::driver::HostFunction {
     std::sync::Arc::new(move || {
-        stream.timeline.raise(horizon);
+        stream.timeline.reach(mark);
         signal.raise();
     })
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::context::Context;
-use crate::driver::{Call, Driver, Image, Priority, Timing};
+use crate::driver::{Call, Driver, Image, Priority};
 use crate::error::{Error, Misuse, Result};
 use crate::hold::MayWait;
 use crate::kernel::Module;
@@ -14,7 +14,7 @@ use crate::pinned::Pinned;
 use crate::queue::Stream;
 use crate::reclaim::{Ask, Reclaim};
 use crate::registration::{HostRange, Pins};
-use crate::stream::{Kind, Pool, StreamState};
+use crate::stream::{Pool, StreamState};
 use crate::sync::atomic::AtomicBool;
 use crate::sync::clock::{self, Instant};
 use crate::sync::{Arc, thread};
@@ -274,19 +274,26 @@ impl<D: Driver> Runtime<D> {
         Ok(Stream::new(self.anchor.clone(), state))
     }
 
-    /// Uses a stream that somebody else made and will destroy. It is never pooled. After each submission an event is
-    /// recorded on it, since nobody can ask the stream itself later.
+    /// Uses a stream that somebody else made and will destroy. It is never pooled. What marks its end is moved after each
+    /// submission, since nobody can ask the stream itself later.
+    ///
+    /// The adoption ends with the last clone of the handle. From then on the runtime makes no call that names the stream or
+    /// follows anything to it, whatever is pending there and whoever still waits for that; so its owner may destroy it, as soon as the driver
+    /// allows a stream with work on it to be destroyed. [`Stream::end_adoption`] also waits for that work.
+    ///
+    /// Where the driver's events do not outlive their streams (AMD's), an adoption costs a stream of the runtime's own, and a
+    /// submission one more call: adopt a stream once, and not for each use.
     ///
     /// # Safety
-    /// - `raw` is a stream of this driver's device, and lives until the last clone of the handle is dropped.
+    /// - `raw` is a stream of this driver's device, and lives until the last clone of the handle was dropped or
+    ///   [`Stream::end_adoption`] has returned its success.
+    /// - Nobody captures on it while a call on the handle is running.
     ///
     /// # Errors
-    /// The driver's, when it makes no event.
+    /// The driver's, when it makes no event, or no stream where one is needed.
     pub unsafe fn adopt(&self, raw: D::Stream) -> Result<Stream<D>> {
         self.anchor.check_open()?;
-        let context = &self.anchor.context;
-        let last = context.check(Call::EventCreate, context.driver.event_create(Timing::Disabled))?;
-        let state = StreamState::new(raw, Kind::Adopted(last));
+        let state = StreamState::adopt(&self.anchor.context, raw)?;
         Ok(Stream::new(self.anchor.clone(), state))
     }
 

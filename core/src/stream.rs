@@ -11,6 +11,8 @@
 //! | quarantined | failed once; never used again | a failed query or wait | S7 |
 //! | destroyed | a tombstone: every number complete | `trim`, shutdown | S6 |
 //!
+//! Adopted streams have states of their own: [`adopted`].
+//!
 //! # Visits
 //! Whoever makes a driver call on a stream that he does not lease is a *guest*: the record of an edge, a host wait, the
 //! worker's host function. One word counts entries above and guests below. A guest enters, looks at `completed` again,
@@ -33,18 +35,33 @@ use crate::point::Timeline;
 use crate::sync::atomic::AtomicU64;
 use crate::sync::{Arc, Biased, BiasedGuard, Mutex, OnceLock};
 
+pub mod accept;
+pub mod adopted;
 pub mod state;
 
+use self::adopted::{Adoption, End};
 use self::state::{Figures, Shelf};
 
-/// What kind of stream it is.
+/// As what kind of stream it is made.
 #[derive(Debug)]
 pub enum Kind<D: Driver> {
     /// Made by the pool and leased.
     Pooled(Priority),
-    /// Made by somebody else. The event is recorded after each submission, since nobody can ask the stream later.
+    /// Made by somebody else. The event marks its end, since nobody can ask the stream later; on a driver whose events outlive
+    /// their streams. See [`StreamState::adopt`].
     Adopted(D::Event),
     /// Made for captures; never executes, so nothing on it ever completes.
+    Capture,
+}
+
+/// What kind of stream it is, with what the core keeps for it.
+#[derive(Debug)]
+pub enum Role<D: Driver> {
+    /// As [`Kind::Pooled`].
+    Pooled(Priority),
+    /// As [`Kind::Adopted`].
+    Adopted(Adoption<D>),
+    /// As [`Kind::Capture`].
     Capture,
 }
 
@@ -56,7 +73,7 @@ pub enum Kind<D: Driver> {
 pub struct StreamState<D: Driver> {
     id: StreamId,
     pub raw: D::Stream,
-    pub kind: Kind<D>,
+    pub role: Role<D>,
     pub timeline: Timeline,
     visits: Visits,
     // Held from checking the arguments of a launch to stamping them. Lock order: the locks of buffers in address
@@ -118,10 +135,19 @@ impl Figure {
 
 impl<D: Driver> StreamState<D> {
     pub fn new(raw: D::Stream, kind: Kind<D>) -> Arc<Self> {
+        let role = match kind {
+            Kind::Pooled(priority) => Role::Pooled(priority),
+            Kind::Adopted(mark) => Role::Adopted(Adoption::new(mark, None)),
+            Kind::Capture => Role::Capture,
+        };
+        Self::with_role(raw, role)
+    }
+
+    fn with_role(raw: D::Stream, role: Role<D>) -> Arc<Self> {
         Arc::new(Self {
             id: StreamId::fresh(),
             raw,
-            kind,
+            role,
             timeline: Timeline::new(),
             visits: Visits::new(),
             gate: Biased::new(Gate::default()),
@@ -199,54 +225,58 @@ impl<D: Driver> StreamState<D> {
         }
         let Some(guest) = self.visit(number) else { return Ok(()) };
         let _guest = (!mutant!("s3_wait_unvisited")).then_some(guest);
-        if let Some(cause) = self.broken() {
-            return Err(Error::StreamBroken(cause));
-        }
-        let late = mutant!("o2_horizon_late");
-        let mut horizon = self.timeline.horizon();
-        let answer = match &self.kind {
-            Kind::Adopted(last) => {
-                context.guarded(may, Call::EventSynchronize, |driver| driver.event_synchronize(last))
+        let early = mutant!("s8_wait_looks_first").then(|| self.broken());
+        let answer = self.timeline.ask(|| {
+            self.check_not_broken(early)?;
+            match self.end() {
+                End::Over => Ok(()),
+                End::Event(mark) => {
+                    context.guarded(may, Call::EventSynchronize, |driver| driver.event_synchronize(&mark))
+                }
+                End::Stream(end) => {
+                    context.guarded(may, Call::StreamSynchronize, |driver| driver.stream_synchronize(end))
+                }
             }
-            _ => context.guarded(may, Call::StreamSynchronize, |driver| driver.stream_synchronize(&self.raw)),
-        };
-        if late {
-            horizon = self.timeline.horizon();
-        }
-        self.learn(horizon, answer)
+            .map(|()| Progress::Complete)
+        });
+        answer.map(drop).map_err(|error| self.note(error))
     }
 
     /// Asks whether all accepted work has completed, and learns of it. `None`: not now, a capture would break.
     pub fn query(&self, context: &Context<D>) -> Option<Result<Progress>> {
-        let late = mutant!("o2_query_horizon_late");
-        let mut horizon = self.timeline.horizon();
-        let answer = match &self.kind {
-            Kind::Adopted(last) => context.guarded_now(Call::EventQuery, |driver| driver.event_query(last)),
-            _ => context.guarded_now(Call::StreamQuery, |driver| driver.stream_query(&self.raw)),
-        }?;
-        if late {
-            horizon = self.timeline.horizon();
+        let early = mutant!("s8_query_looks_first").then(|| self.broken());
+        let answer = self.timeline.ask(|| {
+            if !mutant!("s8_query_asks_a_broken_one") {
+                self.check_not_broken(early).map_err(Some)?;
+            }
+            let answer = match self.end() {
+                End::Over => Some(Ok(Progress::Complete)),
+                End::Event(mark) => context.guarded_now(Call::EventQuery, |driver| driver.event_query(&mark)),
+                End::Stream(end) => context.guarded_now(Call::StreamQuery, |driver| driver.stream_query(end)),
+            };
+            answer.map_or(Err(None), |answer| answer.map_err(Some))
+        });
+        match answer {
+            Ok(progress) => Some(Ok(progress)),
+            Err(error) => error.map(|error| Err(self.note(error))),
         }
-        Some(match answer {
-            Ok(Progress::Pending) => Ok(Progress::Pending),
-            Ok(Progress::Complete) => self.learn(horizon, Ok(())).map(|()| Progress::Complete),
-            Err(error) => self.learn(horizon, Err(error)).map(|()| Progress::Complete),
-        })
     }
 
-    fn learn(&self, horizon: crate::point::Horizon, answer: Result<()>) -> Result<()> {
-        match answer {
-            Ok(()) => {
-                self.timeline.raise(horizon);
-                Ok(())
-            }
-            Err(error) => {
-                if let Error::Driver(failure) = &error {
-                    self.break_with(failure.clone());
-                }
-                Err(error)
-            }
+    /// S8. Looked at after a horizon was read: a stream is given up before the number is taken that its mark is not past, so
+    /// one that is not given up by then has marked all up to there.
+    fn check_not_broken(&self, early: Option<Option<std::sync::Arc<DriverFailure>>>) -> Result<()> {
+        match early.unwrap_or_else(|| self.broken()) {
+            Some(cause) => Err(Error::StreamBroken(cause)),
+            None => Ok(()),
         }
+    }
+
+    /// Gives the stream up after a question that failed by itself.
+    fn note(&self, error: Error) -> Error {
+        if let Error::Driver(failure) = &error {
+            self.break_with(failure.clone());
+        }
+        error
     }
 }
 
@@ -388,7 +418,7 @@ impl<D: Driver> Pool<D> {
 
     /// Takes a stream back whose lease has ended. Makes no driver call (R1).
     pub fn give(&self, state: Arc<StreamState<D>>) {
-        let Kind::Pooled(priority) = state.kind else { return };
+        let Role::Pooled(priority) = state.role else { return };
         let broken = if mutant!("s7_recycle_broken") { false } else { state.is_broken() };
         let broken = if mutant!("s5_never_back") { true } else { broken };
         let priority = if mutant!("s5_wrong_shelf") { Priority::Normal } else { priority };
@@ -447,7 +477,7 @@ impl<D: Driver> StreamState<D> {
             return Candidate::Broken;
         }
         if mutant!("s2_claim_no_query") {
-            self.timeline.raise(self.timeline.horizon());
+            self.timeline.reach(self.timeline.mark());
             return Candidate::Claimed;
         }
         if mutant!("s4_claim_waits") {
@@ -463,6 +493,16 @@ impl<D: Driver> StreamState<D> {
             Some(Ok(Progress::Complete)) if self.visits.confirm(word) => Candidate::Claimed,
             Some(Ok(_)) | None => Candidate::Busy,
             Some(Err(_)) => Candidate::Broken,
+        }
+    }
+
+    /// Whether nobody asks the stream now, or will: all of it is complete, or it was given up.
+    fn is_let_go(&self, context: &Context<D>) -> bool {
+        match self.examine(context) {
+            Candidate::Claimed => true,
+            Candidate::Busy => false,
+            // Who comes later finds it given up before it finds what marks it.
+            Candidate::Broken => self.is_broken() && self.visits.look().is_some_and(|word| self.visits.confirm(word)),
         }
     }
 

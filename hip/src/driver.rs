@@ -176,6 +176,7 @@ impl Hip {
         capabilities.host_functions = runtime.hipLaunchHostFunc.is_some();
         capabilities.relaxed_protects = self.library.profile.relaxed_protects();
         capabilities.relaxed_protects_events = self.library.profile.relaxed_protects_events();
+        capabilities.events_outlive_streams = self.library.profile.events_outlive_streams();
         capabilities.refuses_overlap = self.library.profile.refuses_overlap();
         capabilities
     }

@@ -75,6 +75,12 @@ impl Profile {
         matches!(self, Self::Cuda13)
     }
 
+    /// Whether an event may be asked after its stream was destroyed. AMD's events keep a raw pointer to the stream (source,
+    /// hip_event.cpp).
+    pub(crate) fn events_outlive_streams(self) -> bool {
+        matches!(self, Self::Cuda13)
+    }
+
     /// Whether a stream is usable again once its broken capture was ended (report, rocm-systems 6509: not on AMD
     /// before May 2026).
     pub(crate) fn end_resets_capture(self) -> bool {

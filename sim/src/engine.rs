@@ -294,6 +294,7 @@ impl Engine {
         let mut capabilities = Capabilities::default();
         capabilities.stream_ordered_memory = self.settings.pools;
         capabilities.relaxed_protects_events = !self.profile.has(Quirk::EventQueryIgnoresMode);
+        capabilities.events_outlive_streams = !self.profile.has(Quirk::EventNeedsItsStream);
         capabilities.refuses_overlap = !self.profile.has(Quirk::OverlapAccepted);
         capabilities
     }

@@ -28,6 +28,8 @@ list_cases!("ownership": raw [] contract [
     o5_crossing_launches_do_not_deadlock,
     o5_a_failed_launch_leaves_buffers_usable,
     o5_a_failed_edge_leaves_buffers_usable,
+    o5_a_refused_retake_keeps_its_own_last_write,
+    o5_a_refused_launch_behind_a_second_wait_keeps_it,
     o6_a_free_comes_once_and_after_the_work,
     o6_the_last_of_two_holders_frees,
     o7_a_handle_used_again_is_not_the_same_stream,
@@ -373,6 +375,47 @@ fn o5_a_failed_edge_leaves_buffers_usable<B: Bench>(bench: &B) {
 
 fn frees<B: Bench>(rig: &Rig<B::Driver>) -> usize {
     rig.tap.log.count(Call::FreeAsync) + rig.tap.log.count(Call::Free)
+}
+
+fn o5_a_refused_retake_keeps_its_own_last_write<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let (a, b) = (rig.stream(), rig.stream());
+    let mut x = rig.four(&a, 1);
+    a.synchronize().expect("a wait");
+    let brake = Brake::new(bench);
+    brake.hold(&a);
+    rig.bump(&a, &mut x, 1).expect("a write that is held");
+    rig.tap.rules.fail(Call::StreamWaitEvent, 1, ErrorKind::InvalidValue);
+    assert!(rig.bump(&b, &mut x, 1).is_err(), "the cover is closed, and nobody gets it");
+    rig.tap.rules.fail(Call::Launch, 1, ErrorKind::InvalidValue);
+    assert!(rig.bump(&a, &mut x, 1).is_err(), "its last writer takes it back, and is refused");
+    assert!(x.is_busy(), "O5: its own write is still what runs last");
+    brake.release();
+    a.synchronize().expect("a wait");
+    assert!(!x.is_busy(), "O2: and now it has run");
+    drop((a, b, x));
+    rig.close();
+}
+
+fn o5_a_refused_launch_behind_a_second_wait_keeps_it<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let (a, b) = (rig.stream(), rig.stream());
+    let [mut x, mut y, mut z] = [(); 3].map(|()| rig.four(&a, 1));
+    rig.bump(&b, &mut x, 1).expect("a first wait for the other stream");
+    b.synchronize().expect("which is passed");
+    let brake = Brake::new(bench);
+    brake.hold(&a);
+    rig.bump(&a, &mut y, 1).expect("a write that is held");
+    rig.bump(&a, &mut z, 1).expect("a write that is held");
+    rig.bump(&b, &mut y, 1).expect("a second wait, which reaches both");
+    rig.tap.rules.fail(Call::Launch, 1, ErrorKind::InvalidValue);
+    assert!(rig.bump(&b, &mut z, 1).is_err(), "refused, behind the second wait");
+    assert!(z.is_busy(), "O5: the second wait stands for what was taken over, not the first");
+    brake.release();
+    b.synchronize().expect("a wait");
+    a.synchronize().expect("a wait");
+    drop((a, b, x, y, z));
+    rig.close();
 }
 
 fn o6_a_free_comes_once_and_after_the_work<B: Bench>(bench: &B) {

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use tenure::driver::{Call, CaptureMode, Driver, ErrorKind, HostFunction, Priority, Progress, Timing};
-use tenure::{Access, Config, Error, Misuse, Readable, ReclaimMode};
+use tenure::{Access, Config, Error, Misuse, Readable, ReclaimMode, Stream};
 
 use super::{eventually, list_cases, word};
 use crate::bench::Bench;
 use crate::faulty::{INJECTED, OnPurpose};
-use crate::rig::{Brake, Rig};
+use crate::rig::{Brake, Rig, Tapped};
 
 list_cases!("stream": raw [
     an_event_never_recorded_is_complete,
@@ -38,6 +38,21 @@ list_cases!("stream": raw [
     an_adopted_stream_takes_part_and_is_never_pooled,
     an_adopted_stream_that_captures_is_refused,
     s7_an_adopted_stream_that_tells_no_end_is_given_up,
+    s8_a_wait_of_an_adopted_stream_is_marked,
+    s8_a_refused_launch_on_an_adopted_stream_keeps_the_order,
+    s8_an_event_holds_an_adopted_stream,
+    s8_a_mark_that_failed_is_not_asked,
+    s8_a_mark_of_a_wait_that_failed_is_not_asked,
+    s8_nothing_waits_for_a_mark_that_failed,
+    s9_an_adopted_stream_goes_after_its_last_clone,
+    s9_an_event_outlives_the_adopted_stream,
+    s9_the_end_of_an_adoption_is_told,
+    s9_an_adoption_that_cannot_end_gives_its_handle_back,
+    s9_adoptions_behind_a_buffer_that_is_read_do_not_pile_up,
+    s9_an_adoption_that_fails_leaves_nothing,
+    o2_an_event_proves_its_own_place_only,
+    o1_a_wait_for_an_event_reaches_its_place_only,
+    o2_an_event_is_complete_when_its_record_is,
     a_library_enqueues_by_itself,
     a_panic_in_a_library_counts_as_submitted,
     inside_a_library_nothing_waits,
@@ -443,6 +458,344 @@ fn s7_an_adopted_stream_that_tells_no_end_is_given_up<B: Bench>(bench: &B) {
     rig.runtime.poll();
     assert!(rig.runtime.stats().leaked > 0, "P11: what it used is kept");
     let _left = rig.shut_down(std::time::Duration::from_millis(10));
+}
+
+/// A stream of somebody else's, adopted. It is never destroyed.
+fn adopted<B: Bench>(bench: &B, rig: &Rig<B::Driver>) -> Stream<Tapped<B>> {
+    bench.allow(&["R5"]);
+    // SAFETY: S9. The foreign stream is never destroyed.
+    unsafe { rig.runtime.adopt(Foreign::new(bench, Priority::Normal).make()) }.expect("a stream is adopted")
+}
+
+fn s8_a_wait_of_an_adopted_stream_is_marked<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let (ours, theirs) = (rig.stream(), adopted(bench, &rig));
+    let mut x = rig.four(&ours, 1);
+    ours.synchronize().expect("a wait");
+    let brake = Brake::new(bench);
+    brake.hold(&ours);
+    rig.bump(&ours, &mut x, 1).expect("a write that is held");
+    rig.tap.rules.fail(Call::Launch, 1, ErrorKind::InvalidValue);
+    assert!(rig.bump(&theirs, &mut x, 1).is_err(), "refused, after the stream was made to wait");
+    assert!(!theirs.is_idle().expect("a question"), "S8: the wait is not passed");
+    assert!(x.is_busy(), "O2: our write is held");
+    let freed = [Call::Free, Call::FreeAsync].map(|call| rig.tap.log.returned(call));
+    drop(x);
+    for _ in 0..3 {
+        rig.runtime.poll();
+    }
+    // A driver with a stream to follow the adopted one may be left to free in that stream's order.
+    let in_order = usize::from(!rig.tap.capabilities().events_outlive_streams);
+    let freed = rig.tap.log.returned(Call::Free) + rig.tap.log.returned(Call::FreeAsync) - freed.iter().sum::<usize>();
+    assert!(freed <= in_order, "O6: freed while our write is held");
+    brake.release();
+    theirs.synchronize().expect("a wait");
+    ours.synchronize().expect("a wait");
+    drop((ours, theirs));
+    rig.drain();
+    rig.close();
+}
+
+fn s8_a_refused_launch_on_an_adopted_stream_keeps_the_order<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let (a, b, theirs) = (rig.stream(), rig.stream(), adopted(bench, &rig));
+    let mut x = rig.four(&a, 1);
+    a.synchronize().expect("a wait");
+    let brake = Brake::new(bench);
+    brake.hold(&a);
+    rig.bump(&a, &mut x, 1).expect("a write that is held");
+    rig.tap.rules.fail(Call::Launch, 1, ErrorKind::InvalidValue);
+    assert!(rig.bump(&theirs, &mut x, 1).is_err(), "refused, after the stream was made to wait");
+    rig.bump(&b, &mut x, 10).expect("a write elsewhere");
+    assert!(!b.is_idle().expect("a question"), "O1: it comes after the write that is held");
+    brake.release();
+    assert_eq!(b.read(&x).expect("a read"), [12; 4], "O1: both writes came");
+    drop((a, b, theirs, x));
+    rig.drain();
+    rig.close();
+}
+
+fn s8_an_event_holds_an_adopted_stream<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let (ours, theirs) = (rig.stream(), adopted(bench, &rig));
+    let brake = Brake::new(bench);
+    brake.hold(&ours);
+    let event = ours.record().expect("an event");
+    theirs.wait_event(&event).expect("an edge");
+    let own = theirs.record().expect("an event behind the wait");
+    assert!(!theirs.is_idle().expect("a question"), "S8: it waits for the event");
+    assert!(!own.is_complete().expect("a question"), "S8: so does what comes after");
+    brake.release();
+    theirs.synchronize().expect("a wait");
+    assert!(event.is_complete().expect("a question") && own.is_complete().expect("a question"), "S8: in order");
+    drop((ours, theirs, event, own));
+    rig.drain();
+    rig.close();
+}
+
+/// How a write behind a brake on an adopted stream stays known, where the `nth` call of `call` from then on fails.
+fn a_mark_fails<B: Bench>(bench: &B, call: Call, nth: usize, with_wait: bool) {
+    bench.allow(&["O6", "R5"]);
+    let rig = Rig::new(bench);
+    let ours = rig.stream();
+    let raw = Foreign::new(bench, Priority::Normal).make();
+    let brake = Brake::new(bench);
+    // The owner's own work, from before it was adopted.
+    brake.hold_raw(&bench.driver(), &raw);
+    // SAFETY: S9. The foreign stream is never destroyed.
+    let theirs = unsafe { rig.runtime.adopt(raw) }.expect("a stream is adopted");
+    let mut x = rig.four(&ours, 1);
+    if !with_wait {
+        ours.synchronize().expect("a wait");
+    }
+    rig.tap.rules.fail(call, nth, ErrorKind::InvalidValue);
+    rig.bump(&theirs, &mut x, 1).expect("the launch was accepted");
+    assert!(rig.tap.rules.clear(), "its end could not be marked");
+    assert!(matches!(theirs.is_idle(), Err(Error::StreamBroken(_))), "S8: nobody knows");
+    assert!(x.is_busy(), "O2: the mark stands for less than the launch");
+    assert!(matches!(x.synchronize(), Err(Error::StreamBroken(_))), "S7: nobody knows when it ends");
+    assert!(x.is_busy(), "O2: and it still does");
+    drop(x);
+    for _ in 0..3 {
+        rig.runtime.poll();
+    }
+    let freed = [Call::Free, Call::FreeAsync].map(|call| rig.tap.log.returned(call));
+    assert_eq!(freed, [0; 2], "P11: memory that may be in use is kept");
+    assert!(rig.runtime.stats().leaked > 0, "P11: and counted");
+    brake.release();
+    drop((ours, theirs));
+    let _left = rig.shut_down(std::time::Duration::from_millis(10));
+}
+
+fn s8_a_mark_that_failed_is_not_asked<B: Bench>(bench: &B) {
+    a_mark_fails(bench, Call::EventRecord, 1, false);
+}
+
+fn s8_a_mark_of_a_wait_that_failed_is_not_asked<B: Bench>(bench: &B) {
+    // The first record is of the edge, the second of its mark; the launch's own mark, which is the third, is moved past both.
+    a_mark_fails(bench, Call::EventRecord, 2, true);
+}
+
+fn s8_nothing_waits_for_a_mark_that_failed<B: Bench>(bench: &B) {
+    bench.allow(&["O6", "R5"]);
+    let rig = Rig::new(bench);
+    let (ours, theirs) = (rig.stream(), adopted(bench, &rig));
+    let mut x = rig.four(&theirs, 1);
+    let call = if rig.tap.capabilities().events_outlive_streams { Call::EventRecord } else { Call::StreamWaitEvent };
+    rig.tap.rules.fail(call, 1, ErrorKind::Unknown);
+    rig.bump(&theirs, &mut x, 1).expect("the launch was accepted");
+    assert!(rig.tap.rules.clear(), "its end could not be marked");
+    let waits = rig.tap.log.count(Call::StreamWaitEvent);
+    assert!(matches!(rig.bump(&ours, &mut x, 1), Err(Error::StreamBroken(_))), "S8: nothing to wait for");
+    assert_eq!(rig.tap.log.count(Call::StreamWaitEvent), waits, "S8: and nothing was");
+    drop((x, ours, theirs));
+    rig.runtime.poll();
+    let _left = rig.shut_down(std::time::Duration::from_millis(10));
+}
+
+fn s9_an_adopted_stream_goes_after_its_last_clone<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let ours = rig.stream();
+    let raw = Foreign::new(bench, Priority::Normal).make();
+    // SAFETY: S9. It is destroyed below, after the last clone of the handle is dropped.
+    let theirs = unsafe { rig.runtime.adopt(raw) }.expect("a stream is adopted");
+    let (mut x, mut y, mut z) = (rig.four(&ours, 1), rig.four(&ours, 1), rig.four(&ours, 1));
+    for buffer in [&mut x, &mut y, &mut z] {
+        rig.bump(&theirs, buffer, 1).expect("a launch");
+    }
+    let completion = theirs.completion();
+    // SAFETY: O1. It enqueues nothing; the stream's owner looks up the handle.
+    let same: *const _ = unsafe { theirs.use_on(&[], |raw| std::ptr::from_ref(raw)) }.expect("the closure runs");
+    drop(theirs);
+    // SAFETY: S9. The handle lies in what the records of the buffers keep, and no clone of the stream's is left.
+    unsafe { bench.driver().stream_destroy(&*same) }.expect("its owner destroys the stream");
+    x.synchronize().expect("O3: a wait of the host, for what was pending there");
+    rig.bump(&ours, &mut y, 10).expect("O1: an edge from there");
+    drop(z);
+    rig.runtime.poll();
+    completion.wait().expect("O3: a completion");
+    assert_eq!(ours.read(&y).expect("a read"), [12; 4], "O1: both writes came");
+    drop((ours, x, y));
+    rig.drain();
+    rig.close();
+}
+
+fn s9_an_event_outlives_the_adopted_stream<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let ours = rig.stream();
+    let raw = Foreign::new(bench, Priority::Normal).make();
+    // SAFETY: S9. It is destroyed below, after the last clone of the handle is dropped.
+    let theirs = unsafe { rig.runtime.adopt(raw) }.expect("a stream is adopted");
+    let (mut x, y) = (rig.four(&ours, 1), rig.four(&ours, 1));
+    let start = theirs.record_timed().expect("an event");
+    rig.bump(&theirs, &mut x, 1).expect("a launch");
+    let events = [(); 3].map(|()| theirs.record_timed().expect("an event"));
+    // SAFETY: O1. As above.
+    let same: *const _ = unsafe { theirs.use_on(&[(y.region(), Access::Read)], |raw| std::ptr::from_ref(raw)) }
+        .expect("the closure runs");
+    drop(theirs);
+    // SAFETY: S9. As above.
+    unsafe { bench.driver().stream_destroy(&*same) }.expect("its owner destroys the stream");
+    ours.wait_event(&events[0]).expect("O1: an edge");
+    while !events[1].is_complete().expect("a question") {
+        tenure::sync::thread::pause();
+    }
+    events[2].synchronize().expect("a wait");
+    start.elapsed(&events[2]).expect("a time");
+    drop((ours, x, y, start, events));
+    rig.drain();
+    rig.close();
+}
+
+fn s9_the_end_of_an_adoption_is_told<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let ours = rig.stream();
+    let raw = Foreign::new(bench, Priority::Normal).make();
+    // SAFETY: S9. It is destroyed below, when its adoption has ended.
+    let theirs = unsafe { rig.runtime.adopt(raw) }.expect("a stream is adopted");
+    let (mut x, y) = (rig.four(&ours, 1), rig.four(&theirs, 10));
+    rig.bump(&theirs, &mut x, 1).expect("a launch");
+    rig.sum(&theirs, &y, &mut x).expect("a read and a write");
+    let ended = theirs.end_adoption().map_err(|(error, _)| error).expect("the adoption ends");
+    assert!(!x.is_busy() && !y.is_busy(), "S9: all of it has completed");
+    let mark = rig.tap.log.mark();
+    // SAFETY: S9. Its adoption has ended.
+    unsafe { bench.driver().stream_destroy(ended.raw()) }.expect("its owner destroys the stream");
+    x.synchronize().expect("nothing to wait for");
+    assert_eq!(rig.tap.log.since(mark), [], "S9: nothing is asked of it");
+    rig.bump(&ours, &mut x, 100).expect("a write elsewhere");
+    assert_eq!(ours.read(&x).expect("a read"), [112; 4], "O1: after all of it");
+    drop((ours, x, y));
+    rig.drain();
+    rig.close();
+    drop(ended);
+}
+
+fn s9_an_adoption_that_cannot_end_gives_its_handle_back<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let (ours, theirs) = (rig.stream(), adopted(bench, &rig));
+    let refused = |stream: Stream<Tapped<B>>, misuse: Misuse| {
+        let (error, stream) = stream.end_adoption().map(drop).expect_err("it cannot end");
+        assert_eq!(error, Error::Misuse(misuse));
+        stream
+    };
+    let ours = refused(ours, Misuse::NotAdopted);
+    let clone = theirs.clone();
+    let theirs = refused(theirs, Misuse::AdoptionShared);
+    drop(clone);
+    let mut x = rig.four(&theirs, 1);
+    // SAFETY: O1. The closure enqueues nothing.
+    let theirs = unsafe { ours.use_on(&[], |_| refused(theirs, Misuse::InsideHold)) }.expect("the closure runs");
+    rig.bump(&theirs, &mut x, 1).expect("S9: the handle is as it was");
+    theirs.end_adoption().map(drop).map_err(|(error, _)| error).expect("and then it ends");
+    assert_eq!(ours.read(&x).expect("a read"), [2; 4]);
+    drop((ours, x));
+    rig.drain();
+    rig.close();
+}
+
+fn s9_adoptions_behind_a_buffer_that_is_read_do_not_pile_up<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let weights = rig.four(&stream, 1);
+    stream.synchronize().expect("a wait");
+    for _ in 0..40 {
+        let theirs = adopted(bench, &rig);
+        let mut y = rig.four(&theirs, 0);
+        rig.sum(&theirs, &weights, &mut y).expect("a read of what lives long");
+        theirs.synchronize().expect("a wait");
+        drop((y, theirs));
+        rig.drain();
+        assert_eq!(rig.runtime.retired_pending(), 0, "S9: what marked it is given back, whoever still names it");
+    }
+    let given_back = rig.tap.log.returned(Call::EventDestroy);
+    assert!(given_back >= 40, "S9: an event each: {given_back}");
+    let mut weights = weights;
+    rig.bump(&stream, &mut weights, 1).expect("a write");
+    assert_eq!(stream.read(&weights).expect("a read"), [2; 4]);
+    drop((stream, weights));
+    rig.close();
+}
+
+fn s9_an_adoption_that_fails_leaves_nothing<B: Bench>(bench: &B) {
+    bench.allow(&["R5"]);
+    let rig = Rig::new(bench);
+    let mut calls = vec![Call::EventCreate];
+    if !rig.tap.capabilities().events_outlive_streams {
+        calls.push(Call::StreamCreate);
+    }
+    for call in calls {
+        let given_back = rig.tap.log.returned(Call::EventDestroy);
+        rig.tap.rules.fail(call, 1, ErrorKind::OutOfMemory);
+        // SAFETY: S9. The foreign stream is never destroyed.
+        let refused = unsafe { rig.runtime.adopt(Foreign::new(bench, Priority::Normal).make()) };
+        let kind = refused.map(drop).map_err(|error| error.failure().map(|failure| failure.kind));
+        assert_eq!(kind, Err(Some(ErrorKind::OutOfMemory)), "R7: it says so");
+        let made = usize::from(call == Call::StreamCreate);
+        assert_eq!(rig.tap.log.returned(Call::EventDestroy) - given_back, made, "S9: and nothing is left");
+    }
+    rig.close();
+}
+
+fn o2_an_event_proves_its_own_place_only<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let (mut x, mut y) = (rig.four(&stream, 1), rig.four(&stream, 1));
+    rig.bump(&stream, &mut x, 1).expect("a launch");
+    let [event, asked] = [(); 2].map(|()| stream.record().expect("an event"));
+    let brake = Brake::new(bench);
+    brake.hold(&stream);
+    rig.bump(&stream, &mut y, 1).expect("a launch that is held");
+    event.synchronize().expect("a wait");
+    assert!(!x.is_busy(), "O2: what came before the event is known to be done");
+    assert!(y.is_busy(), "O2: what came after it is not");
+    while !asked.is_complete().expect("a question") {
+        tenure::sync::thread::pause();
+    }
+    assert!(y.is_busy(), "O2: nor by a question");
+    brake.release();
+    assert_eq!(stream.read(&y).expect("a read"), [2; 4]);
+    drop((stream, x, y, event, asked));
+    rig.close();
+}
+
+fn o1_a_wait_for_an_event_reaches_its_place_only<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let (a, b) = (rig.stream(), rig.stream());
+    let (mut x, mut y) = (rig.four(&a, 1), rig.four(&a, 1));
+    rig.bump(&a, &mut x, 1).expect("a launch");
+    let event = a.record().expect("an event");
+    let brake = Brake::new(bench);
+    brake.hold(&a);
+    rig.bump(&a, &mut y, 1).expect("a launch that is held, behind the event");
+    b.wait_event(&event).expect("an edge");
+    rig.bump(&b, &mut y, 10).expect("a write elsewhere");
+    assert!(!b.is_idle().expect("a question"), "O1: the wait for the event does not reach so far");
+    brake.release();
+    assert_eq!(b.read(&y).expect("a read"), [12; 4], "O1: both writes came");
+    drop((a, b, x, y, event));
+    rig.close();
+}
+
+fn o2_an_event_is_complete_when_its_record_is<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let mut x = rig.four(&stream, 1);
+    let start = stream.record_timed().expect("an event");
+    for _ in 0..3 {
+        rig.bump(&stream, &mut x, 1).expect("a launch");
+        stream.synchronize().expect("all of it is done, and known to be");
+        let end = stream.record_timed().expect("an event");
+        while !end.is_complete().expect("a question") {
+            tenure::sync::thread::pause();
+        }
+        start.elapsed(&end).expect("O2: what is complete has a time");
+        let end = stream.record_timed().expect("an event");
+        end.synchronize().expect("a wait");
+        start.elapsed(&end).expect("O2: what was waited for has a time");
+    }
+    drop((stream, x, start));
+    rig.close();
 }
 
 /// Somebody else who makes streams.

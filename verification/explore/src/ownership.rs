@@ -100,7 +100,7 @@ struct Lane {
     work: VecDeque<Work>,
     /// What comes before the next work.
     clock: Vec<u64>,
-    follows: Follows,
+    follows: Follows<u64, u64>,
     /// A launch between acceptance and stamp: its gate is held.
     open: Option<Access>,
     /// The last read and write that the buffer was stamped with.

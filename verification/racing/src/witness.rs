@@ -10,9 +10,8 @@ use tenure::context::Context;
 use tenure::driver::{Call, Driver as _, Priority, Progress};
 use tenure::hold::MayWait;
 use tenure::ownership::{Record, Use, submit};
-use tenure::point::Timeline;
 use tenure::reclaim::Reclaim;
-use tenure::stream::{Gate, Kind, Pool, StreamState};
+use tenure::stream::{Kind, Pool, StreamState};
 use tenure::sync::{ArcCell, Biased};
 
 use crate::null::Null;
@@ -80,32 +79,47 @@ fn race(first: impl FnOnce() + Send, second: impl FnOnce() -> Option<u64> + Send
 
 /// E1: who reads a number may rely on what its submission did.
 fn acceptance(_: u32) -> bool {
-    let (timeline, plain) = (Timeline::new(), Plain::new());
+    let (context, _pool, stream) = leased(Null::default());
+    let plain = Plain::new();
     let submits = || {
         plain.touch();
-        timeline.submit(&Gate::<Null>::default());
+        submit(&context, &stream);
     };
-    race(submits, || (0..TRIES).find_map(|_| (timeline.horizon().number() == 1).then(|| plain.touch())))
+    race(submits, || (0..TRIES).find_map(|_| (stream.timeline.horizon().number() == 1).then(|| plain.touch())))
 }
 
 /// E2: who hears of a completion second-hand sees the bytes.
 fn completion(_: u32) -> bool {
-    let (timeline, plain) = (Timeline::new(), Plain::new());
-    let number = timeline.submit(&Gate::<Null>::default());
+    let (context, _pool, stream) = leased(Null::default());
+    let plain = Plain::new();
+    let number = submit(&context, &stream);
+    let timeline = &stream.timeline;
     let is_told = || {
         plain.touch();
-        timeline.raise(timeline.horizon());
+        timeline.reach(timeline.mark());
     };
     race(is_told, || (0..TRIES).find_map(|_| timeline.is_complete(number).then(|| plain.touch())))
 }
 
 /// A context, its pool of one, and that returned stream with a submission of which nobody knows that it is complete.
 fn returned(null: Null) -> (Context<Null>, Pool<Null>, Arc<StreamState<Null>>, u64) {
-    let (context, pool) = (Context::new(null), Pool::new(1));
-    let stream = pool.claim(&context, Priority::Normal).expect("a stream");
-    let number = stream.timeline.submit(&stream.gate());
+    let (context, pool, stream) = leased(null);
+    let number = submit(&context, &stream);
     pool.give(stream.clone());
     (context, pool, stream, number)
+}
+
+/// A context, its pool of one, and that stream.
+fn leased(null: Null) -> (Context<Null>, Pool<Null>, Arc<StreamState<Null>>) {
+    let (context, pool) = (Context::new(null), Pool::new(1));
+    let stream = pool.claim(&context, Priority::Normal).expect("a stream");
+    (context, pool, stream)
+}
+
+/// Numbers a submission of nothing.
+fn submit(context: &Context<Null>, stream: &StreamState<Null>) -> u64 {
+    let accepted = stream.accept(context, &stream.gate(), Call::Launch, |_, _| Ok(()));
+    accepted.expect("the driver takes it").1.get()
 }
 
 /// Claims the only stream there is, as soon as it is idle and unvisited.

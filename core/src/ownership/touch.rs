@@ -1,0 +1,33 @@
+//! What a move leaves on its stream for what it emptied.
+
+use super::Point;
+use crate::driver::Driver;
+use crate::mutant;
+use crate::point::Number;
+
+/// A number of the moving stream at or past the waits that ordered it after the uses of a buffer: it stands for them until
+/// the first launch, also when that is refused (O5). It is nobody's use, and only the edges of a move make one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Touch(u64);
+
+impl Touch {
+    /// Nothing had to be waited for: all was known to be complete.
+    pub(super) const NOTHING: Self = Self(0);
+
+    /// At the wait itself.
+    pub(crate) fn at_wait(number: Number) -> Self {
+        Self(number.get())
+    }
+
+    /// At a use on the moving stream itself, whose order is the edge.
+    pub(super) fn at_own<D: Driver>(point: &Point<D>) -> Self {
+        if mutant!("o5_own_use_untouched") {
+            return Self::NOTHING;
+        }
+        Self(point.number)
+    }
+
+    pub(super) fn number(self) -> u64 {
+        self.0
+    }
+}

@@ -1,0 +1,75 @@
+//! Numbers: the one place where work is accepted, marked and numbered.
+
+use crate::context::Context;
+use crate::driver::{Call, Driver};
+use crate::error::{Error, Result};
+use crate::mutant;
+use crate::point::Number;
+use crate::stream::{Gate, Role, StreamState};
+
+/// Says that the driver has accepted work on the stream of this gate, and that what marks the stream's end, where it has such,
+/// was moved past it, or the stream given up (S8). Made here only, and used up by the number.
+#[derive(Debug)]
+pub struct Accepted<'g, D: Driver>(#[allow(dead_code, reason = "it is held, not read")] &'g Gate<D>);
+
+impl<D: Driver> StreamState<D> {
+    /// Makes a driver call that enqueues on the stream, under the stream's own gate, and numbers what was accepted. There
+    /// is no other way to a number.
+    ///
+    /// # Errors
+    /// The driver's: then nothing was enqueued, and no number taken. A mark that fails is no error, since the work was accepted:
+    /// the stream is given up.
+    #[inline]
+    pub fn accept<R>(
+        &self,
+        context: &Context<D>,
+        gate: &Gate<D>,
+        call: Call,
+        body: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
+    ) -> Result<(R, Number)> {
+        let early = mutant!("o2_number_early").then(|| self.timeline.submit(Accepted(gate)));
+        let value = context.check(call, body(&context.driver, &self.raw))?;
+        if let Role::Adopted(adoption) = &self.role
+            && !(mutant!("s8_wait_unmarked") && call == Call::StreamWaitEvent)
+        {
+            self.mark(context, adoption);
+        }
+        Ok((value, early.unwrap_or_else(|| self.timeline.submit(Accepted(gate)))))
+    }
+
+    /// [`accept`](Self::accept) of a wait for an event: a submission as well, but of nobody's work.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn accept_wait(&self, context: &Context<D>, gate: &Gate<D>, event: &D::Event) -> Result<Number> {
+        let wait = |driver: &D, raw: &D::Stream| {
+            driver.stream_wait_event(raw, event)?;
+            self.counters.waits.bump();
+            Ok(())
+        };
+        self.accept(context, gate, Call::StreamWaitEvent, wait).map(|((), number)| number)
+    }
+
+    /// [`accept`](Self::accept) of the record of an event of the user's: of a submission that is nobody's work either. An event
+    /// of an adopted stream with a shadow is recorded there, behind the mark, and so outlives the adopted stream (S9).
+    ///
+    /// # Errors
+    /// As there; `StreamBroken` where the mark failed that the event was to stand behind.
+    pub fn record(&self, context: &Context<D>, gate: &Gate<D>, event: &D::Event) -> Result<Number> {
+        let record = |driver: &D, raw: &D::Stream| {
+            if self.shadow().is_none() {
+                driver.event_record(event, raw)?;
+            }
+            self.counters.waits.bump();
+            Ok(())
+        };
+        let ((), number) = self.accept(context, gate, Call::EventRecord, record)?;
+        if let Some(shadow) = self.shadow() {
+            if let Some(cause) = self.broken() {
+                return Err(Error::StreamBroken(cause));
+            }
+            context.check(Call::EventRecord, context.driver.event_record(event, shadow))?;
+        }
+        Ok(number)
+    }
+}
