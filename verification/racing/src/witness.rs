@@ -83,7 +83,7 @@ fn acceptance(_: u32) -> bool {
     let plain = Plain::new();
     let submits = || {
         plain.touch();
-        submit(&context, &stream);
+        submitted(&context, &stream);
     };
     race(submits, || (0..TRIES).find_map(|_| (stream.timeline.horizon().number() == 1).then(|| plain.touch())))
 }
@@ -92,7 +92,7 @@ fn acceptance(_: u32) -> bool {
 fn completion(_: u32) -> bool {
     let (context, _pool, stream) = leased(Null::default());
     let plain = Plain::new();
-    let number = submit(&context, &stream);
+    let number = submitted(&context, &stream);
     let timeline = &stream.timeline;
     let is_told = || {
         plain.touch();
@@ -104,7 +104,7 @@ fn completion(_: u32) -> bool {
 /// A context, its pool of one, and that returned stream with a submission of which nobody knows that it is complete.
 fn returned(null: Null) -> (Context<Null>, Pool<Null>, Arc<StreamState<Null>>, u64) {
     let (context, pool, stream) = leased(null);
-    let number = submit(&context, &stream);
+    let number = submitted(&context, &stream);
     pool.give(stream.clone());
     (context, pool, stream, number)
 }
@@ -117,7 +117,7 @@ fn leased(null: Null) -> (Context<Null>, Pool<Null>, Arc<StreamState<Null>>) {
 }
 
 /// Numbers a submission of nothing.
-fn submit(context: &Context<Null>, stream: &StreamState<Null>) -> u64 {
+fn submitted(context: &Context<Null>, stream: &StreamState<Null>) -> u64 {
     let accepted = stream.accept(context, &stream.gate(), Call::Launch, |_, _| Ok(()));
     accepted.expect("the driver takes it").1.get()
 }
