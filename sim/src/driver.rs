@@ -831,7 +831,8 @@ impl Driver for Sim {
     unsafe fn host_register(&self, base: HostPointer, bytes: usize, access: HostAccess) -> Result<(), SimError> {
         let region = host_region(Call::HostRegister, base, bytes);
         self.waiting(Call::HostRegister, region, |engine, thread| {
-            engine.host_register(thread, Some(base), bytes, access).map(Answer::Done)
+            // SAFETY: P4. As the caller vouches.
+            unsafe { engine.host_register(thread, Some(base), bytes, access) }.map(Answer::Done)
         })
     }
 
@@ -869,7 +870,10 @@ impl Driver for Sim {
             Location::Host(pointer) => host_region(Call::Copy, pointer, usize::try_from(bytes).unwrap_or(usize::MAX)),
             Location::Device(_) => None,
         });
-        self.waiting(Call::Copy, host, |engine, thread| engine.copy(thread, stream.0, to, from, bytes))
+        self.waiting(Call::Copy, host, |engine, thread| {
+            // SAFETY: P4. As the caller vouches.
+            unsafe { engine.copy(thread, stream.0, to, from, bytes) }
+        })
     }
 
     unsafe fn fill(&self, stream: &SimStream, at: DeviceAddress, value: u8, bytes: u64) -> Result<(), SimError> {

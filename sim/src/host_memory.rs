@@ -15,26 +15,37 @@ use tenure::driver::HostPointer;
 const PAGE: usize = 4096;
 
 /// Copies from host memory.
-pub fn read(from: HostPointer, to: &mut [u8]) {
-    // SAFETY: P4. The engine calls this only for ranges that a submission named, whose owner keeps them mapped until it
-    // has completed; `to` is ours, so that the two cannot overlap.
+///
+/// # Safety
+/// - `to.len()` bytes at `from` are mapped and may be read, and nobody writes them meanwhile but by copies of this module.
+pub unsafe fn read(from: HostPointer, to: &mut [u8]) {
+    // SAFETY: P4. The caller vouches for the range; `to` is a reference, so that the two cannot overlap.
     unsafe { std::ptr::copy_nonoverlapping(from.0.as_ptr(), to.as_mut_ptr(), to.len()) }
 }
 
 /// Copies to host memory.
-pub fn write(to: HostPointer, from: &[u8]) {
-    // SAFETY: P4. As for `read`: the range is mapped and, by the map's word at registration, writable.
+///
+/// # Safety
+/// - `from.len()` bytes at `to` are mapped and may be written, and no reference to any of them is in use.
+pub unsafe fn write(to: HostPointer, from: &[u8]) {
+    // SAFETY: P4. The caller vouches for the range; `from` is a reference, so that the two cannot overlap.
     unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.0.as_ptr(), from.len()) }
 }
 
 /// Sets host memory to one value.
-pub fn fill(at: HostPointer, value: u8, bytes: usize) {
+///
+/// # Safety
+/// - As for [`write`].
+pub unsafe fn fill(at: HostPointer, value: u8, bytes: usize) {
     // SAFETY: P4. As for `write`.
     unsafe { std::ptr::write_bytes(at.0.as_ptr(), value, bytes) }
 }
 
 /// Copies within host memory, where the ranges may overlap.
-pub fn copy(from: HostPointer, to: HostPointer, bytes: usize) {
+///
+/// # Safety
+/// - As for [`read`] of the one range and [`write`] of the other.
+pub unsafe fn copy(from: HostPointer, to: HostPointer, bytes: usize) {
     // SAFETY: P4. As for `read` and `write`; `copy` allows overlap.
     unsafe { std::ptr::copy(from.0.as_ptr(), to.0.as_ptr(), bytes) }
 }
@@ -86,12 +97,14 @@ impl PinnedBlock {
     pub fn new(bytes: usize) -> Option<Self> {
         let layout = Layout::from_size_align(bytes, PAGE).ok().filter(|layout| layout.size() > 0)?;
         if let Some(pointer) = SHELF.try_with(|shelf| shelf.borrow_mut().take(layout)).ok().flatten() {
-            fill(HostPointer(pointer), LEFTOVER, bytes);
+            // SAFETY: P4. The block has as many bytes, and is nobody's but ours.
+            unsafe { fill(HostPointer(pointer), LEFTOVER, bytes) };
             return Some(Self { pointer, layout });
         }
         // SAFETY: P4. The layout's size is above zero.
         let pointer = NonNull::new(unsafe { alloc(layout) })?;
-        fill(HostPointer(pointer), LEFTOVER, bytes);
+        // SAFETY: P4. The block has as many bytes, and is nobody's but ours.
+        unsafe { fill(HostPointer(pointer), LEFTOVER, bytes) };
         Some(Self { pointer, layout })
     }
 
@@ -249,13 +262,18 @@ mod tests {
     fn pinned_blocks_hold_what_is_written() {
         let block = PinnedBlock::new(5000).expect("the system has 5000 bytes");
         assert_eq!(block.pointer().address() % PAGE, 0);
-        write(block.pointer().offset(4990), &[1, 2, 3]);
-        copy(block.pointer().offset(4990), block.pointer().offset(4991), 3);
-        fill(block.pointer(), 9, 2);
+        // SAFETY: P4. Inside of the block, which is ours.
+        unsafe { write(block.pointer().offset(4990), &[1, 2, 3]) };
+        // SAFETY: P4. Inside of the block, which is ours.
+        unsafe { copy(block.pointer().offset(4990), block.pointer().offset(4991), 3) };
+        // SAFETY: P4. Inside of the block, which is ours.
+        unsafe { fill(block.pointer(), 9, 2) };
         let mut read_back = [0; 4];
-        read(block.pointer().offset(4990), &mut read_back);
+        // SAFETY: P4. Inside of the block, which is ours.
+        unsafe { read(block.pointer().offset(4990), &mut read_back) };
         assert_eq!(read_back, [1, 1, 2, 3]);
-        read(block.pointer(), &mut read_back);
+        // SAFETY: P4. Inside of the block, which is ours.
+        unsafe { read(block.pointer(), &mut read_back) };
         assert_eq!(read_back, [9, 9, LEFTOVER, LEFTOVER]);
         assert!(PinnedBlock::new(0).is_none());
     }

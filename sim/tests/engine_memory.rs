@@ -71,7 +71,8 @@ fn waits(profile: &Profile, is_page_locked: bool, bytes: usize) -> (bool, bool) 
     let [down, up] = both.map(|(to, from)| {
         let stream = rig.stream();
         rig.fill(stream, memory, 7, bytes as u64);
-        let answer = rig.engine.copy(ME, stream, to, from, bytes as u64).expect("a copy");
+        // SAFETY: P4. Inside of memory of the test, which outlives the engine or is unregistered first.
+        let answer = unsafe { rig.engine.copy(ME, stream, to, from, bytes as u64) }.expect("a copy");
         let waits = matches!(answer, Answer::Blocked(_));
         if let Answer::Blocked(wait) = answer {
             assert!(!rig.engine.is_over(&wait), "nothing has run yet");
@@ -107,7 +108,8 @@ fn a_pageable_copy_that_waited_for_room_then_waits_until_it_has_run() {
     rig.fill(stream, memory, 7, 16);
     let mut words = [0_u32; 4];
     let (to, from) = (Location::Host(pointer(&mut words)), Location::Device(memory));
-    let room = blocked(rig.engine.copy(ME, stream, to, from, 16));
+    // SAFETY: P4. Inside of memory of the test, which outlives the engine or is unregistered first.
+    let room = blocked(unsafe { rig.engine.copy(ME, stream, to, from, 16) });
     rig.step_on(stream);
     let ran = blocked(rig.engine.finish(room));
     assert_eq!(words, [0; 4], "there is room, and it has not run");
@@ -124,7 +126,8 @@ fn a_recorded_pageable_copy_waits_for_nothing() {
     let mut words = [0_u32; 4];
     rig.engine.capture_begin(ME, stream, CaptureMode::Relaxed).expect("a capture");
     let (to, from) = (Location::Host(pointer(&mut words)), Location::Device(memory));
-    done(rig.engine.copy(ME, stream, to, from, 16)).expect("it is recorded");
+    // SAFETY: P4. Inside of memory of the test, which outlives the engine or is unregistered first.
+    done(unsafe { rig.engine.copy(ME, stream, to, from, 16) }).expect("it is recorded");
     rig.engine.capture_end(ME, stream).expect("a graph");
 }
 
@@ -257,7 +260,8 @@ fn kernels_reach_registered_memory_through_its_alias() {
     let stream = rig.stream();
     let mut words = [1, 2, 3, 4];
     let base = pointer(&mut words);
-    rig.engine.host_register(ME, Some(base), 16, HostAccess::ReadWrite).expect("nothing is there");
+    // SAFETY: P4. Inside of memory of the test, which outlives the engine or is unregistered first.
+    unsafe { rig.engine.host_register(ME, Some(base), 16, HostAccess::ReadWrite) }.expect("nothing is there");
     let alias = rig.engine.host_device_address(ME, base.offset(4)).expect("it is registered");
     assert_ne!(alias.0, base.address() as u64 + 4, "device addresses are never host addresses");
     rig.add(stream, 10, alias, 8);
@@ -288,7 +292,8 @@ fn registered_memory_is_reached_only_while_it_is_registered_alive_and_writable()
         let stream = rig.stream();
         let mut words = [1, 2, 3, 4];
         let base = pointer(&mut words);
-        rig.engine.host_register(ME, Some(base), 8, access).expect("nothing is there");
+        // SAFETY: P4. Inside of memory of the test, which outlives the engine or is unregistered first.
+        unsafe { rig.engine.host_register(ME, Some(base), 8, access) }.expect("nothing is there");
         let alias = rig.engine.host_device_address(ME, base).expect("it is registered");
         setup(&mut rig, base);
         rig.add(stream, 10, alias, bytes);
@@ -303,7 +308,8 @@ fn overlaps_are_accepted_by_drivers_that_look_at_bases_alone() {
     let mut words = [0; 64];
     let base = pointer(&mut words);
     let register =
-        |rig: &mut Rig, at: HostPointer, bytes| rig.engine.host_register(ME, Some(at), bytes, HostAccess::ReadWrite);
+        // SAFETY: P4. Inside of memory of the test, which outlives the engine or is unregistered first.
+        |rig: &mut Rig, at: HostPointer, bytes| unsafe { rig.engine.host_register(ME, Some(at), bytes, HostAccess::ReadWrite) };
     assert_eq!(register(&mut rig, base, 64), Ok(()));
     assert_eq!(register(&mut rig, base, 128), Ok(()));
     assert_eq!(rig.engine.live().pins, 1, "of two with one base the first is kept");
@@ -346,13 +352,15 @@ fn an_unregister_that_waited_spares_what_was_registered_meanwhile() {
     let memory = rig.malloc(4);
     let mut words = [0; 4];
     let base = pointer(&mut words);
-    rig.engine.host_register(ME, Some(base), 16, HostAccess::ReadWrite).expect("nothing is there");
+    // SAFETY: P4. Inside of memory of the test, which outlives the engine or is unregistered first.
+    unsafe { rig.engine.host_register(ME, Some(base), 16, HostAccess::ReadWrite) }.expect("nothing is there");
     rig.fill(stream, memory, 1, 4);
     let (mine, yours) = (rig.engine.host_unregister(ME, Some(base)), rig.engine.host_unregister(ME, Some(base)));
     let (mine, yours) = (blocked(mine), blocked(yours));
     rig.run();
     assert!(matches!(rig.engine.finish(mine), Ok(Answer::Done(()))));
-    rig.engine.host_register(ME, Some(base), 16, HostAccess::ReadWrite).expect("nothing is there any more");
+    // SAFETY: P4. Inside of memory of the test, which outlives the engine or is unregistered first.
+    unsafe { rig.engine.host_register(ME, Some(base), 16, HostAccess::ReadWrite) }.expect("nothing is there any more");
     assert!(matches!(rig.engine.finish(yours), Ok(Answer::Done(()))));
     assert_eq!(rig.engine.host_is_registered(ME, base), Ok(true));
 }

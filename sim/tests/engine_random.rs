@@ -187,7 +187,8 @@ impl Program {
             18 => self.pinned.extend(self.rig.engine.host_alloc(thread, 64).ok()),
             19 => {
                 let at = self.host_pointer();
-                let _ = self.rig.engine.host_register(thread, Some(at), 32, HostAccess::ReadWrite);
+                // SAFETY: P4. Inside of memory of the test, which outlives the engine or is unregistered first.
+                let _ = unsafe { self.rig.engine.host_register(thread, Some(at), 32, HostAccess::ReadWrite) };
             }
             20 => {
                 let at = self.host_pointer();
@@ -197,7 +198,9 @@ impl Program {
             21 | 22 => {
                 let (stream, to) = (self.pick(|p| &p.streams)?, self.target()?);
                 let from = self.host_pointer();
-                let answer = self.rig.engine.copy(thread, stream, Location::Device(to), Location::Host(from), 32);
+                // SAFETY: P4. Inside of memory of the test, which outlives the engine or is unregistered first.
+                let answer =
+                    unsafe { self.rig.engine.copy(thread, stream, Location::Device(to), Location::Host(from), 32) };
                 self.keep(answer);
             }
             23 => {

@@ -188,9 +188,13 @@ impl Engine {
     /// Copies `bytes` in the order of the stream. Host memory is read and written when the copy finishes. With
     /// [`Quirk::PageableCopiesWait`] the call ends only then where the host memory is not page-locked.
     ///
+    /// # Safety
+    /// - Host memory that it names by pointer is mapped and may be accessed so until the copy has run, or every graph that
+    ///   recorded it is gone; while it runs, no reference to what it writes is in use.
+    ///
     /// # Errors
     /// A stale handle; what a submission may return.
-    pub fn copy(
+    pub unsafe fn copy(
         &mut self,
         thread: HostThread,
         stream: StreamHandle,
@@ -244,9 +248,12 @@ impl Engine {
 
     /// Copies on the legacy stream and waits.
     ///
+    /// # Safety
+    /// - As for [`copy`](Self::copy).
+    ///
     /// # Errors
     /// 906 where a capture forbids it.
-    pub fn copy_and_wait(
+    pub unsafe fn copy_and_wait(
         &mut self,
         thread: HostThread,
         to: Location,

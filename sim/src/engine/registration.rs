@@ -82,9 +82,13 @@ impl Engine {
 
     /// Registers `bytes` at `base`. Guarded.
     ///
+    /// # Safety
+    /// - The range is mapped until it was unregistered, or the engine is gone; while the device works on its alias, no
+    ///   reference to it is in use but to read what is only read.
+    ///
     /// # Errors
     /// See the module's table; 900 where a capture forbids it.
-    pub fn host_register(
+    pub unsafe fn host_register(
         &mut self,
         thread: HostThread,
         base: Option<HostPointer>,

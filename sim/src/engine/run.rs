@@ -335,7 +335,8 @@ impl Engine {
             Touched::Device { slot, offset } => {
                 self.memory.bytes_mut(slot)[offset as usize..(offset + bytes) as usize].fill(value);
             }
-            Touched::Host(pointer) => host_memory::fill(pointer, value, bytes as usize),
+            // SAFETY: P4. Who registered the range vouched for it until its unregister, and `touch` found it registered.
+            Touched::Host(pointer) => unsafe { host_memory::fill(pointer, value, bytes as usize) },
         }
         Ok(())
     }
@@ -354,12 +355,17 @@ impl Engine {
                 self.memory.take_back(a, block);
             }
             (Touched::Device { slot, offset }, Touched::Host(pointer)) => {
-                host_memory::write(pointer, &self.memory.bytes(slot)[range(offset)]);
+                let bytes = &self.memory.bytes(slot)[range(offset)];
+                // SAFETY: P4. Who submitted the copy, or registered the range, vouched for it until now.
+                unsafe { host_memory::write(pointer, bytes) };
             }
             (Touched::Host(pointer), Touched::Device { slot, offset }) => {
-                host_memory::read(pointer, &mut self.memory.bytes_mut(slot)[range(offset)]);
+                let bytes = &mut self.memory.bytes_mut(slot)[range(offset)];
+                // SAFETY: P4. Who submitted the copy, or registered the range, vouched for it until now.
+                unsafe { host_memory::read(pointer, bytes) };
             }
-            (Touched::Host(from), Touched::Host(to)) => host_memory::copy(from, to, bytes as usize),
+            // SAFETY: P4. Who submitted the copy, or registered the ranges, vouched for them until now.
+            (Touched::Host(from), Touched::Host(to)) => unsafe { host_memory::copy(from, to, bytes as usize) },
             _ => {}
         }
         Ok(())
@@ -445,7 +451,9 @@ impl Engine {
             Touched::Host(pointer) => {
                 let start = pointer.address() % 16;
                 let mut block = Block::new(length + start, 0);
-                host_memory::read(pointer, &mut block.bytes_mut()[start..]);
+                let bytes = &mut block.bytes_mut()[start..];
+                // SAFETY: P4. Who registered the range vouched for it until its unregister, and it is registered.
+                unsafe { host_memory::read(pointer, bytes) };
                 (memory(block, start, length), if writes { Lent::CopyOfHost(pointer) } else { Lent::Nothing })
             }
         })
@@ -461,7 +469,9 @@ impl Engine {
                     to.copy_from_slice(&block.bytes()[start..start + bytes]);
                 }
                 Lent::CopyOfHost(pointer) if ran => {
-                    host_memory::write(pointer, &block.bytes()[start..start + bytes]);
+                    let bytes = &block.bytes()[start..start + bytes];
+                    // SAFETY: P4. As when it was bound.
+                    unsafe { host_memory::write(pointer, bytes) };
                 }
                 _ => {}
             }

@@ -64,7 +64,7 @@ const OPERATIONS: &[Operation] = &[
     ("FreeAsync(other)", |s| s.free_async(s.other)),
     ("MallocAsync(captured)", |s| s.malloc_async(s.captured)),
     ("FreeAsync(captured, outside ptr)", |s| s.free_async(s.captured)),
-    ("HostRegister", |s| { let at = s.bench.host(0); code(s.bench.engine.host_register(s.thread, Some(at), 4096, HostAccess::ReadWrite)) }),
+    ("HostRegister", |s| s.host_register()),
     ("HostUnregister", |s| { let at = s.bench.host(8192); let answer = s.bench.engine.host_unregister(s.thread, Some(at)); s.bench.done(answer) }),
     ("HostGetDevicePointer", |s| { let at = s.bench.host(8192); code(s.bench.engine.host_device_address(s.thread, at)) }),
     ("PointerGetAttributes", |s| { let at = s.bench.host(8192); code(s.bench.engine.host_is_registered(s.thread, at)) }),
@@ -115,9 +115,16 @@ impl Scene<'_> {
         self.bench.done(answer)
     }
 
+    fn host_register(&mut self) -> Code {
+        let at = self.bench.host(0);
+        // SAFETY: P4. Inside of memory that the bench keeps, and nobody refers into.
+        code(unsafe { self.bench.engine.host_register(self.thread, Some(at), 4096, HostAccess::ReadWrite) })
+    }
+
     fn copy_and_wait(&mut self) -> Code {
         let (to, from) = (Location::Device(self.memory), Location::Host(self.bench.host(0)));
-        let answer = self.bench.engine.copy_and_wait(self.thread, to, from, 64);
+        // SAFETY: P4. Inside of memory that the bench keeps, and nobody refers into.
+        let answer = unsafe { self.bench.engine.copy_and_wait(self.thread, to, from, 64) };
         self.bench.done(answer)
     }
 }
@@ -153,7 +160,8 @@ fn set(bench: &mut Bench, thread: HostThread, mode: CaptureMode) -> Scene<'_> {
     let ordered = bench.value(ordered).unwrap_or_default();
     let registered = bench.host(8192);
     let pinned = bench.engine.host_alloc(MAIN, 64).unwrap_or(registered);
-    let _ = bench.engine.host_register(MAIN, Some(registered), 4096, HostAccess::ReadWrite);
+    // SAFETY: P4. Inside of memory that the bench keeps, and nobody refers into.
+    let _ = unsafe { bench.engine.host_register(MAIN, Some(registered), 4096, HostAccess::ReadWrite) };
     let done = bench.recorded(other);
     bench.run();
     let busy = bench.busy_stream();

@@ -128,7 +128,8 @@ fn legacy_stream_during_a_capture(report: &mut Report<'_>) {
     report.code("... EndCapture", bench.end(MAIN, stream));
     bench.begin(stream, CaptureMode::Relaxed);
     let (to, from) = (Location::Host(bench.host(0)), Location::Host(bench.host(64)));
-    let answer = bench.engine.copy_and_wait(MAIN, to, from, 64);
+    // SAFETY: P4. Inside of memory that the bench keeps, and nobody refers into.
+    let answer = unsafe { bench.engine.copy_and_wait(MAIN, to, from, 64) };
     report.code("cudaMemcpy (legacy) while a blocking stream captures", bench.done(answer));
     report.code("... EndCapture", bench.end(MAIN, stream));
 }
@@ -256,7 +257,8 @@ const KIB: usize = 1024;
 
 fn register(bench: &mut Bench, offset: usize, bytes: usize) -> Code {
     let at = bench.host(offset);
-    code(bench.engine.host_register(MAIN, Some(at), bytes, HostAccess::ReadWrite))
+    // SAFETY: P4. Inside of memory that the bench keeps, and nobody refers into.
+    code(unsafe { bench.engine.host_register(MAIN, Some(at), bytes, HostAccess::ReadWrite) })
 }
 
 fn unregister(bench: &mut Bench, offset: usize) -> Code {
@@ -309,13 +311,15 @@ fn unaligned_registrations(report: &mut Report<'_>) {
 fn refused_registrations(report: &mut Report<'_>) {
     let mut bench = report.bench();
     report.code("register size 0", register(&mut bench, 0, 0));
-    report.code("register null", code(bench.engine.host_register(MAIN, None, 64, HostAccess::ReadWrite)));
+    // SAFETY: P4. There is no range.
+    report.code("register null", code(unsafe { bench.engine.host_register(MAIN, None, 64, HostAccess::ReadWrite) }));
     bench.protect(Protection::None);
     report.code("register PROT_NONE", register(&mut bench, 0, 4 * KIB));
     bench.protect(Protection::Read);
     report.code("register read-only map", register(&mut bench, 0, 4 * KIB));
     let at = bench.host(0);
-    let read_only = bench.engine.host_register(MAIN, Some(at), 4 * KIB, HostAccess::Read);
+    // SAFETY: P4. Inside of memory that the bench keeps, and nobody refers into.
+    let read_only = unsafe { bench.engine.host_register(MAIN, Some(at), 4 * KIB, HostAccess::Read) };
     report.code("register read-only map w/ ReadOnly flag", code(read_only));
 }
 

@@ -670,14 +670,16 @@ impl Player<'_> {
     fn values_at(&self, at: HostPointer, len: usize) -> Vec<Element> {
         self.told(at, len, event::Access::Read);
         let mut bytes = vec![0; len * size_of::<Element>()];
-        crate::host_memory::read(at, &mut bytes);
+        // SAFETY: P4. Memory of the scenario, which it keeps to the end; its threads take turns.
+        unsafe { crate::host_memory::read(at, &mut bytes) };
         bytes.chunks_exact(size_of::<Element>()).map(bytemuck::pod_read_unaligned).collect()
     }
 
     fn set_at(&self, at: HostPointer, len: usize, value: Element) {
         self.told(at, len, event::Access::Write);
         for index in 0..len {
-            crate::host_memory::write(at.offset(index * size_of::<Element>()), &value.to_ne_bytes());
+            // SAFETY: P4. As for `values_at`.
+            unsafe { crate::host_memory::write(at.offset(index * size_of::<Element>()), &value.to_ne_bytes()) };
         }
     }
 

@@ -75,7 +75,8 @@ impl HostBlock {
         let block = PinnedBlock::new(len.max(1) * size_of::<Element>())?;
         let pointer = block.pointer();
         for index in 0..len {
-            crate::host_memory::write(pointer.offset(index * size_of::<Element>()), &value.to_ne_bytes());
+            // SAFETY: P4. Inside of the block, which is ours.
+            unsafe { crate::host_memory::write(pointer.offset(index * size_of::<Element>()), &value.to_ne_bytes()) };
         }
         Some(Self { block: Mutex::new(Some(block)), pointer, len, sim: sim.clone() })
     }

@@ -90,7 +90,8 @@ impl Rig {
 
     /// A copy, which may wait until it has run: then the device runs.
     pub fn copy(&mut self, stream: StreamHandle, to: Location, from: Location, bytes: u64) {
-        let mut answer = self.engine.copy(ME, stream, to, from, bytes).expect("a copy");
+        // SAFETY: P4. Memory of the test, which stays until the copy has run.
+        let mut answer = unsafe { self.engine.copy(ME, stream, to, from, bytes) }.expect("a copy");
         while let Answer::Blocked(wait) = answer {
             self.run();
             answer = self.engine.finish(wait).expect("the device works");
