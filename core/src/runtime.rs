@@ -351,6 +351,12 @@ impl<D: Driver> Runtime<D> {
         self.anchor.reclaim.turn(&self.anchor.context, &self.anchor.pins, Ask::Query).total()
     }
 
+    /// One turn of a worker: [`poll`](Self::poll), which leaves a host function in each stream that something waits for.
+    #[doc(hidden)]
+    pub fn work(&self) -> usize {
+        self.anchor.reclaim.turn(&self.anchor.context, &self.anchor.pins, Ask::Both).total()
+    }
+
     /// Errors that no call was there to return (R7): of releases, and of streams and events that were
     /// destroyed. Oldest first; the oldest 16 are kept.
     pub fn take_release_errors(&self) -> Vec<Error> {

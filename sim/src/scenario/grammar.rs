@@ -39,6 +39,21 @@ pub struct Scenario {
     pub finally: Vec<Step>,
 }
 
+impl Scenario {
+    /// Whether a step lets host functions be skipped or hang.
+    pub(crate) fn fails_functions(&self) -> bool {
+        fn any(steps: &[Step]) -> bool {
+            let goes_wrong = |action: &Action| {
+                let call = Call::LaunchHostFunction;
+                matches!(action, Action::Mishap(Mishap::SkipFunction(_) | Mishap::HangFunction(_)))
+                    || matches!(action, Action::Mishap(Mishap::Call { call: found, .. }) if *found == call)
+            };
+            steps.iter().any(|step| goes_wrong(&step.action) || any(step.action.steps()))
+        }
+        any(&self.setup) || any(&self.finally) || self.threads.iter().any(|thread| any(&thread.steps))
+    }
+}
+
 /// On which profiles a scenario makes sense.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Profiles {

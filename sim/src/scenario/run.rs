@@ -81,13 +81,15 @@ pub(crate) struct Played {
 pub(crate) struct Limits {
     /// Turns of the worker.
     pub(crate) worker_turns: u32,
+    /// Whether the worker leaves host functions in streams, as a runtime's own does; otherwise it asks the streams.
+    pub(crate) worker_arms: bool,
     /// Steps of the device and turns of threads, before a run counts as endless.
     pub(crate) steps: u64,
 }
 
-/// Few turns of the worker, since each multiplies the orders to walk.
-const WALKED: Limits = Limits { worker_turns: 1, steps: 20_000 };
-const DRAWN: Limits = Limits { worker_turns: 24, steps: 40_000 };
+/// Few turns of the worker, and no host functions of its own, since each multiplies the orders to walk.
+const WALKED: Limits = Limits { worker_turns: 1, worker_arms: false, steps: 20_000 };
+const DRAWN: Limits = Limits { worker_turns: 24, worker_arms: true, steps: 40_000 };
 
 /// What a scenario did under all schedules.
 #[derive(Default)]
@@ -129,7 +131,13 @@ pub(crate) enum Only {
 
 /// Plays `scenario` on `profile`, stopping at the first failure.
 pub(crate) fn explore(scenario: &Arc<Scenario>, profile: &Profile, plan: &Plan) -> Explored {
-    let limits = |limits: Limits| Limits { steps: plan.steps.unwrap_or(limits.steps), ..limits };
+    // What makes host functions go wrong must find one, also where every order is walked.
+    let arms = scenario.fails_functions();
+    let limits = |limits: Limits| Limits {
+        steps: plan.steps.unwrap_or(limits.steps),
+        worker_arms: limits.worker_arms || arms,
+        ..limits
+    };
     let (walked, drawn) = (limits(WALKED), limits(DRAWN));
     let ground = Ground { scenario, builder: builder(scenario, profile), walked, drawn, progress: &plan.progress };
     let mut explored = Explored::default();
@@ -385,7 +393,7 @@ fn lead(stage: &Arc<Stage>, scenario: &Arc<Scenario>, limits: Limits) {
     }
     let (worker_stage, worker_over, has_work) = (stage.clone(), over.clone(), has_work(stage, &over));
     let may_begin = has_work.clone();
-    let body = move || work(&worker_stage, &worker_over, &has_work, limits.worker_turns);
+    let body = move || work(&worker_stage, &worker_over, &has_work, limits);
     let worker = stage.sim.spawn_daemon("worker", body);
     stage.sim.hold_back(&worker, RELEASE, &may_begin);
     if !has_threads {
@@ -407,14 +415,18 @@ fn lead(stage: &Arc<Stage>, scenario: &Arc<Scenario>, limits: Limits) {
 }
 
 /// The runtime's worker, so many turns long: one whenever something is retired.
-fn work(stage: &Stage, over: &AtomicBool, has_work: &Condition, turns: u32) {
-    for _ in 0..turns {
+fn work(stage: &Stage, over: &AtomicBool, has_work: &Condition, limits: Limits) {
+    for _ in 0..limits.worker_turns {
         stage.sim.wait_until(RELEASE, has_work);
         if over.load(Ordering::Relaxed) || stage.has_failed() {
             return;
         }
         let Some(runtime) = stage.runtime.lock().clone() else { return };
-        runtime.poll();
+        if limits.worker_arms {
+            runtime.work()
+        } else {
+            runtime.poll()
+        };
     }
 }
 

@@ -143,3 +143,12 @@ fn mistakes_are_told_with_the_word_that_was_meant() {
         assert!(error.ends_with(&format!("; did you mean {word}?")), "{text}: {error}");
     }
 }
+
+/// In some order the worker has left a host function before the end, and that one can go wrong.
+#[test]
+fn the_worker_leaves_host_functions_that_can_go_wrong() {
+    let text = "stream A\nhost h 4\nwrap w = h\nhold A\nread w on A\nskip function 1\ndrop w\nthread T { signal s }\n\
+                thread U { wait s }\nfinally { expect calls launch_host_function == 0 }";
+    says(text, Verdict::Expectation, "launch_host_function is 1");
+    passes(&text.replace("expect calls launch_host_function == 0", "release A\nsync A"));
+}
