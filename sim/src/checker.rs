@@ -275,6 +275,12 @@ impl Checkers {
                 self.findings.warning(Line::Usage, message);
             }
             Event::Called { thread, .. } => self.order.call_ended(*thread),
+            Event::DeviceReset { .. } => {
+                // Nothing of before can be touched any more, by anybody.
+                self.order.forget_all();
+                self.captures.forget_all();
+                self.in_flight.forget_all();
+            }
             _ => {
                 self.order.on(event, &mut self.findings);
                 self.captures.on(event, &mut self.findings);

@@ -32,6 +32,8 @@ pub(crate) struct Clock {
     streams: FxHashMap<StreamId, u64>,
     pending: FxHashMap<OpId, Pending>,
     records: FxHashMap<EventId, u64>,
+    /// The record that the last event completed.
+    recorded: Option<(EventId, u64)>,
     latest_ns: u64,
 }
 
@@ -42,6 +44,7 @@ impl Clock {
             streams: FxHashMap::default(),
             pending: FxHashMap::default(),
             records: FxHashMap::default(),
+            recorded: None,
             latest_ns: 0,
         }
     }
@@ -49,6 +52,11 @@ impl Clock {
     /// The latest time that anything has reached.
     pub(crate) fn now_ns(&self) -> u64 {
         self.latest_ns
+    }
+
+    /// The event whose record has just completed, with its stream's time then: once.
+    pub(crate) fn take_recorded(&mut self) -> Option<(EventId, u64)> {
+        self.recorded.take()
     }
 
     /// Moves on by an event; the stretch that a call or an operation took, where it ends one.
@@ -96,6 +104,11 @@ impl Clock {
                 self.records.remove(event);
                 Span::default()
             }
+            Event::DeviceReset { .. } => {
+                self.pending.clear();
+                self.records.clear();
+                Span::default()
+            }
             _ => Span::default(),
         }
     }
@@ -117,6 +130,7 @@ impl Clock {
         *time = end_ns;
         if let WorkKind::Record(event) = pending.work {
             self.records.insert(event, end_ns);
+            self.recorded = Some((event, end_ns));
         }
         self.latest_ns = self.latest_ns.max(end_ns);
         Span { begin_ns, end_ns }

@@ -120,6 +120,18 @@ macro_rules! handles {
     )*};
 }
 
+impl SimStream {
+    /// The legacy default stream: every blocking stream waits for it, and it for them.
+    pub fn legacy() -> Self {
+        Self(StreamHandle::LEGACY)
+    }
+
+    /// The default stream of whichever thread names it.
+    pub fn per_thread() -> Self {
+        Self(StreamHandle::PER_THREAD)
+    }
+}
+
 handles! {
     /// A stream of the simulated device.
     SimStream(StreamHandle);
@@ -444,6 +456,89 @@ impl Sim {
         self.shared().progress.notify_all();
     }
 
+    // --- calls that only other code makes: none is counted
+
+    /// Makes a stream; see [`stream_create_with`](Engine::stream_create_with) for what a `blocking` one is.
+    ///
+    /// # Errors
+    /// As every call.
+    pub fn stream_create_with(&self, priority: Priority, blocking: bool) -> Result<SimStream, SimError> {
+        self.around(Call::StreamCreate, false, None, |world, thread, _| {
+            let result = world.engine.stream_create_with(thread, priority, blocking);
+            world.settle();
+            result.map(SimStream)
+        })
+    }
+
+    /// Records an event so that a capture gives it a time: [`event_record_external`](Engine::event_record_external).
+    ///
+    /// # Errors
+    /// As a record's.
+    pub fn event_record_external(&self, event: &SimEvent, stream: &SimStream) -> Result<(), SimError> {
+        self.waiting_as(Call::EventRecord, false, None, |engine, thread| {
+            engine.event_record_external(thread, event.0, stream.0)
+        })
+    }
+
+    /// Waits for all that the device holds.
+    ///
+    /// # Errors
+    /// 900 where anybody captures.
+    pub fn device_synchronize(&self) -> Result<(), SimError> {
+        self.waiting_as(Call::StreamSynchronize, false, None, Engine::device_synchronize)
+    }
+
+    /// Copies on the legacy stream, as the plain call of a driver does: [`copy_and_wait`](Engine::copy_and_wait).
+    ///
+    /// # Safety
+    /// As for [`Driver::copy`].
+    ///
+    /// # Errors
+    /// 906 where a capture forbids it; 1 as a copy's.
+    pub unsafe fn copy_and_wait(&self, to: Location, from: Location, bytes: u64) -> Result<(), SimError> {
+        self.waiting_as(Call::Copy, false, None, |engine, thread| {
+            // SAFETY: P4. Promised by the caller.
+            unsafe { engine.copy_and_wait(thread, to, from, bytes) }
+        })
+    }
+
+    /// Sets bytes on the legacy stream, as the plain call of a driver does: [`fill_and_wait`](Engine::fill_and_wait).
+    ///
+    /// # Safety
+    /// As for [`Driver::fill`].
+    ///
+    /// # Errors
+    /// 906 where a capture forbids it.
+    pub unsafe fn fill_and_wait(&self, at: DeviceAddress, value: u8, bytes: u64) -> Result<(), SimError> {
+        self.waiting_as(Call::Fill, false, None, |engine, thread| engine.fill_and_wait(thread, at, value, bytes))
+    }
+
+    /// Resets the device: all that was made before is gone, and who has a handle of it is refused at each use.
+    ///
+    /// # Errors
+    /// The device is lost.
+    pub fn reset_device(&self) -> Result<(), SimError> {
+        let result = self.around(Call::StreamDestroy, false, None, |world, thread, _| {
+            let result = world.engine.reset_device(thread);
+            world.settle();
+            result
+        });
+        self.shared().progress.notify_all();
+        result
+    }
+
+    /// The calling thread's last error, which it forgets; 0 where there is none.
+    pub fn last_error(&self) -> Code {
+        let thread = self.thread();
+        self.shared().world.lock().engine.take_last_error(thread)
+    }
+
+    /// The calling thread's last error, which stays.
+    pub fn peek_last_error(&self) -> Code {
+        let thread = self.thread();
+        self.shared().world.lock().engine.peek_last_error(thread)
+    }
+
     /// Runs `calls` as code that is not under test: what it does to captures is not held against the runtime (C1, C2).
     pub fn foreign<T>(&self, calls: impl FnOnce() -> T) -> T {
         let thread = self.thread();
@@ -587,7 +682,7 @@ impl Sim {
         call: Call,
         body: impl FnOnce(&mut Engine, HostThread) -> Result<T, Code>,
     ) -> Result<T, SimError> {
-        self.around(call, None, |world, thread, _| {
+        self.around(call, true, None, |world, thread, _| {
             let result = body(&mut world.engine, thread);
             world.settle();
             result
@@ -601,27 +696,48 @@ impl Sim {
         region: Option<Region>,
         body: impl FnOnce(&mut Engine, HostThread) -> Result<Answer<T>, Code>,
     ) -> Result<T, SimError> {
-        self.around(call, region, |world, thread, seat| {
+        self.waiting_as(call, true, region, body)
+    }
+
+    fn waiting_as<T: Value>(
+        &self,
+        call: Call,
+        counts: bool,
+        region: Option<Region>,
+        body: impl FnOnce(&mut Engine, HostThread) -> Result<Answer<T>, Code>,
+    ) -> Result<T, SimError> {
+        self.around(call, counts, region, |world, thread, seat| {
             let answer = body(&mut world.engine, thread);
             world.settle();
-            match answer? {
-                Answer::Done(value) => Ok(value),
-                Answer::Blocked(wait) => {
-                    let result = match seat {
-                        Some(seat) if !std::thread::panicking() => wait_seated(world, seat, call, wait),
-                        _ => seeded::wait(self.shared(), world, self.0.drive, wait),
-                    };
-                    world.settle();
-                    result
-                }
-            }
+            self.end_of(world, seat, call, answer?)
         })
+    }
+
+    /// The end of a call: at once, or when others have done what it waits for.
+    fn end_of<T: Value>(
+        &self,
+        world: &mut parking_lot::MutexGuard<'_, World>,
+        seat: Option<&seat::Seat>,
+        call: Call,
+        answer: Answer<T>,
+    ) -> Result<T, Code> {
+        let wait = match answer {
+            Answer::Done(value) => return Ok(value),
+            Answer::Blocked(wait) => wait,
+        };
+        let result = match seat {
+            Some(seat) if !std::thread::panicking() => wait_seated(world, seat, call, wait),
+            _ => seeded::wait(self.shared(), world, self.0.drive, wait),
+        };
+        world.settle();
+        result
     }
 
     /// What stands around every call: counting, scheduling, and the checkers of calls in flight.
     fn around<T>(
         &self,
         call: Call,
+        counts: bool,
         region: Option<Region>,
         body: impl FnOnce(&mut parking_lot::MutexGuard<'_, World>, HostThread, Option<&seat::Seat>) -> Result<T, Code>,
     ) -> Result<T, SimError> {
@@ -637,7 +753,9 @@ impl Sim {
             Some(seat) => HostThread(seat.number()),
             None => self.outside_thread(&mut world),
         };
-        world.counts.note(thread, call);
+        if counts {
+            world.counts.note(thread, call);
+        }
         if let Some(region) = region.clone() {
             world.checkers.range_call_begins(thread, region);
         }
@@ -655,7 +773,8 @@ impl Sim {
         if matches!(call, Call::Free | Call::HostFree | Call::HostUnregister) {
             world.checkers.unordered_call_begins(thread);
         }
-        let result = body(&mut world, thread, seat.as_deref()).map_err(error);
+        let begun = self.delay(&mut world, thread, seat.as_deref(), call);
+        let result = begun.and_then(|()| body(&mut world, thread, seat.as_deref())).map_err(error);
         if region.is_some() {
             world.checkers.range_call_ends(thread);
         }
@@ -668,6 +787,21 @@ impl Sim {
             None => {}
         }
         result
+    }
+
+    /// Where a fault has the call wait before it does anything: until all that the device holds has run.
+    fn delay(
+        &self,
+        world: &mut parking_lot::MutexGuard<'_, World>,
+        thread: HostThread,
+        seat: Option<&seat::Seat>,
+        call: Call,
+    ) -> Result<(), Code> {
+        if !world.engine.is_to_block(call) {
+            return Ok(());
+        }
+        let wait = world.engine.wait_before(thread, call);
+        self.end_of(world, seat, call, wait)
     }
 
     /// The number of a thread that no schedule runs.
@@ -858,7 +992,7 @@ impl Driver for Sim {
 
     fn host_is_registered(&self, pointer: HostPointer) -> Result<bool, SimError> {
         let region = host_region(Call::HostIsRegistered, pointer, 1);
-        self.around(Call::HostIsRegistered, region, |world, thread, _| {
+        self.around(Call::HostIsRegistered, true, region, |world, thread, _| {
             let result = world.engine.host_is_registered(thread, pointer);
             world.settle();
             result

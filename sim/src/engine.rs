@@ -49,6 +49,7 @@ mod mark;
 mod memory;
 mod module;
 mod registration;
+mod reset;
 mod run;
 mod stream;
 
@@ -68,7 +69,7 @@ use crate::event::{
     AllocationId, BlockedOn, CallName, CaptureId, Event, EventId, ExecutableId, GraphId, HostThread, OpId,
     RegistrationId, StreamHandle, StreamId, Violation,
 };
-use crate::fault::{Fault, Plan};
+use crate::fault::{Fault, Plan, Verdict};
 use crate::host_memory::{HostMap, TrustedMap};
 use crate::kernel::{Bound, KernelFunction, Library};
 use crate::memory::DeviceMemory;
@@ -110,6 +111,8 @@ pub enum Answer<T> {
 #[must_use]
 pub struct Wait<T> {
     current: Current,
+    /// How often the device had been reset when the wait began: it ends with the next time.
+    resets: u64,
     until: Until,
     then: Then,
     value: T,
@@ -132,7 +135,7 @@ impl<T> Wait<T> {
     }
 
     fn map<U>(self, value: U) -> Wait<U> {
-        Wait { current: self.current, until: self.until, then: self.then, value }
+        Wait { current: self.current, resets: self.resets, until: self.until, then: self.then, value }
     }
 }
 
@@ -157,10 +160,24 @@ impl Until {
 #[derive(Debug)]
 enum Then {
     Nothing,
-    Submit { stream: u32, id: StreamId, work: Work },
-    Free { slot: u32 },
-    ReleasePin { slot: u32, id: RegistrationId },
-    DestroyStream { handle: StreamHandle, id: StreamId },
+    /// The call only begins now: it has no answer yet, and its thread has learnt nothing.
+    Begin,
+    Submit {
+        stream: u32,
+        id: StreamId,
+        work: Work,
+    },
+    Free {
+        slot: u32,
+    },
+    ReleasePin {
+        slot: u32,
+        id: RegistrationId,
+    },
+    DestroyStream {
+        handle: StreamHandle,
+        id: StreamId,
+    },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -168,6 +185,7 @@ struct Current {
     thread: HostThread,
     call: CallName,
     stream: Option<StreamId>,
+    verdict: Verdict,
 }
 
 /// How many objects live. All zero after a clean end.
@@ -193,7 +211,24 @@ pub struct Live {
     pub operations: usize,
 }
 
-#[derive(Debug, Default)]
+impl Live {
+    /// Combines each count but that of operations with another's.
+    fn with(self, other: Self, combine: impl Fn(usize, usize) -> usize) -> Self {
+        Self {
+            streams: combine(self.streams, other.streams),
+            events: combine(self.events, other.events),
+            allocations: combine(self.allocations, other.allocations),
+            pins: combine(self.pins, other.pins),
+            modules: combine(self.modules, other.modules),
+            captures: combine(self.captures, other.captures),
+            graphs: combine(self.graphs, other.graphs),
+            executables: combine(self.executables, other.executables),
+            operations: self.operations,
+        }
+    }
+}
+
+#[derive(Debug)]
 struct Numbers {
     op: u64,
     stream: u64,
@@ -203,6 +238,14 @@ struct Numbers {
     capture: u64,
     graph: u64,
     executable: u64,
+}
+
+impl Default for Numbers {
+    /// A capture's number is never 0, which stands for none.
+    fn default() -> Self {
+        let (op, stream, event, allocation, registration, graph, executable) = (0, 0, 0, 0, 0, 0, 0);
+        Self { op, stream, event, allocation, registration, capture: 1, graph, executable }
+    }
 }
 
 /// A driver and its device.
@@ -217,7 +260,11 @@ pub struct Engine {
     stream_handles: Slab<u32>,
     busy: Vec<u32>,
     blocking_streams: u32,
+    /// The default stream of each host thread that has named its own.
+    per_thread: Vec<Option<u32>>,
     marks: Slab<Mark>,
+    /// Events whose time somebody may ask for.
+    timed: Vec<(EventId, u32)>,
     memory: DeviceMemory,
     pins: Slab<Registration>,
     pins_by_base: BTreeMap<usize, u32>,
@@ -227,6 +274,10 @@ pub struct Engine {
     graphs: Slab<Graph>,
     executables: Slab<Executable>,
     modes: Vec<CaptureMode>,
+    last_errors: Vec<Code>,
+    /// What calls have made that failed all the same: nobody can give it back.
+    orphans: Live,
+    resets: u64,
 
     functions_running: Vec<host_function::Running>,
     lost: Option<Code>,
@@ -258,7 +309,9 @@ impl Engine {
             stream_handles: Slab::new(),
             busy: Vec::new(),
             blocking_streams: 0,
+            per_thread: Vec::new(),
             marks: Slab::new(),
+            timed: Vec::new(),
             memory,
             pins: Slab::new(),
             pins_by_base: BTreeMap::new(),
@@ -268,11 +321,19 @@ impl Engine {
             graphs: Slab::new(),
             executables: Slab::new(),
             modes: Vec::new(),
+            last_errors: Vec::new(),
+            orphans: Live::default(),
+            resets: 0,
             functions_running: Vec::new(),
             lost: None,
             now_ns: 0,
             next: Numbers::default(),
-            current: Current { thread: HostThread(0), call: CallName::SelectDevice, stream: None },
+            current: Current {
+                thread: HostThread(0),
+                call: CallName::SelectDevice,
+                stream: None,
+                verdict: Verdict::Plain,
+            },
             log: Vec::new(),
             bounds: Vec::new(),
             lent: Vec::new(),
@@ -293,7 +354,9 @@ impl Engine {
     pub fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::default();
         capabilities.stream_ordered_memory = self.settings.pools;
-        capabilities.relaxed_protects_events = !self.profile.has(Quirk::EventQueryIgnoresMode);
+        capabilities.relaxed_protects = !self.profile.has(Quirk::GuardedCallsRaceWithCaptures);
+        capabilities.relaxed_protects_events =
+            capabilities.relaxed_protects && !self.profile.has(Quirk::EventQueryIgnoresMode);
         capabilities.events_outlive_streams = !self.profile.has(Quirk::EventNeedsItsStream);
         capabilities.refuses_overlap = !self.profile.has(Quirk::OverlapAccepted);
         capabilities
@@ -329,7 +392,8 @@ impl Engine {
         self.memory.set_limit(bytes);
     }
 
-    /// Sets the device's clock, which timed events read, in nanoseconds. It must not go back.
+    /// Sets the device's clock in nanoseconds. It must not go back. A timed event gets this time when its record runs,
+    /// unless [`set_event_ns`](Self::set_event_ns) says another.
     pub fn set_now_ns(&mut self, now_ns: u64) {
         self.now_ns = now_ns;
     }
@@ -365,13 +429,58 @@ impl Engine {
         }
     }
 
-    /// How many objects live.
+    /// Whether the call that a thread is about to make waits for the device first, by a planned fault.
+    pub fn is_to_block(&mut self, call: impl Into<CallName>) -> bool {
+        self.faults.blocks(call.into())
+    }
+
+    /// The wait of a call that is about to be made: for all that the device holds now.
+    pub fn wait_before(&mut self, thread: HostThread, call: impl Into<CallName>) -> Answer<()> {
+        self.current = Current { thread, call: call.into(), stream: None, verdict: Verdict::Plain };
+        let positions = self.busy.iter().map(|stream| self.end_of(*stream)).collect();
+        self.block(Until::Positions(positions), Then::Begin)
+    }
+
+    /// The last error of a thread, which it forgets: [`Code::SUCCESS`] where there is none. A refused call leaves its
+    /// code; "not ready" is no error, and success takes none away. A lost device's stays.
+    pub fn take_last_error(&mut self, thread: HostThread) -> Code {
+        let code = self.peek_last_error(thread);
+        if let Some(kept) = self.last_errors.get_mut(thread.0 as usize) {
+            *kept = Code::SUCCESS;
+        }
+        code
+    }
+
+    /// The last error of a thread, which stays.
+    pub fn peek_last_error(&self, thread: HostThread) -> Code {
+        let kept = self.last_errors.get(thread.0 as usize).copied().unwrap_or(Code::SUCCESS);
+        self.lost.unwrap_or(kept)
+    }
+
+    fn note_last_error(&mut self, code: Code) {
+        let index = self.current.thread.0 as usize;
+        let is_result = self.profile.has(Quirk::LastErrorIsLastResult);
+        let is_error = code != Code::SUCCESS && code != Code::NOT_READY;
+        if self.current.thread == HostThread::FUNCTIONS || !(is_error || is_result) {
+            return;
+        }
+        if self.last_errors.len() <= index {
+            self.last_errors.resize(index + 1, Code::SUCCESS);
+        }
+        self.last_errors[index] = code;
+    }
+
+    /// How many objects live, but for those that a call made which then failed.
     pub fn live(&self) -> Live {
+        self.count().with(self.orphans, usize::saturating_sub)
+    }
+
+    fn count(&self) -> Live {
         Live {
             streams: self.stream_handles.len() - 1,
             events: self.marks.len(),
             allocations: self.memory.live(),
-            pins: self.pins.len(),
+            pins: self.live_pins(),
             modules: self.modules.len(),
             captures: self.captures.len(),
             graphs: self.graphs.len(),
@@ -385,6 +494,7 @@ impl Engine {
     /// Whether the wait has nothing left to wait for.
     pub fn is_over<T>(&self, wait: &Wait<T>) -> bool {
         self.lost.is_some()
+            || wait.resets != self.resets
             || match &wait.until {
                 Until::Position(position) => self.is_complete(position),
                 Until::Positions(positions) => positions.iter().all(|position| self.is_complete(position)),
@@ -400,11 +510,15 @@ impl Engine {
         if !self.is_over(&wait) {
             return Ok(Answer::Blocked(wait));
         }
-        let Wait { current, until, then, value } = wait;
+        let Wait { current, resets, until, then, value } = wait;
         self.current = current;
+        if matches!(then, Then::Begin) {
+            return Ok(Answer::Done(value));
+        }
         let late_copy = self.late_copy_that_waits(&then);
         let result = match self.lost {
             Some(code) => Err(code),
+            None if resets != self.resets => Err(self.stale_code()),
             None => {
                 self.learn(&until);
                 self.conclude(then)
@@ -413,6 +527,7 @@ impl Engine {
         if let (Ok(()), Some(stream)) = (&result, late_copy) {
             return self.finish(Wait {
                 current,
+                resets,
                 until: Until::Position(self.end_of(stream)),
                 then: Then::Nothing,
                 value,
@@ -443,7 +558,7 @@ impl Engine {
 
     fn conclude(&mut self, then: Then) -> Result<(), Code> {
         match then {
-            Then::Nothing => {}
+            Then::Nothing | Then::Begin => {}
             Then::Submit { stream, id, work } => self.submit_late(stream, id, work)?,
             Then::Free { slot } => self.free_now(slot),
             Then::ReleasePin { slot, id } => self.release_pin(slot, id),
@@ -461,11 +576,8 @@ impl Engine {
         call: impl Into<CallName>,
         body: impl FnOnce(&mut Self) -> Result<Answer<T>, Code>,
     ) -> Result<Answer<T>, Code> {
-        match self.admit(thread, call.into()).and_then(|()| body(self)) {
-            Ok(Answer::Done(value)) => {
-                self.push_called(Code::SUCCESS);
-                Ok(Answer::Done(value))
-            }
+        match self.admit(thread, call.into()).and_then(|()| self.run_body(body)) {
+            Ok(Answer::Done(value)) => self.answered(Ok(Answer::Done(value))),
             Ok(Answer::Blocked(wait)) => {
                 let Current { thread, call, .. } = self.current;
                 self.push(Event::Blocked { thread, call, on: wait.blocked_on() });
@@ -485,30 +597,73 @@ impl Engine {
         call: impl Into<CallName>,
         body: impl FnOnce(&mut Self) -> Result<T, Code>,
     ) -> Result<T, Code> {
-        let result = self.admit(thread, call.into()).and_then(|()| body(self));
+        let result = self.admit(thread, call.into()).and_then(|()| self.run_body(body));
         self.answered(result)
     }
 
+    #[inline]
+    fn run_body<T>(&mut self, body: impl FnOnce(&mut Self) -> Result<T, Code>) -> Result<T, Code> {
+        match self.current.verdict {
+            Verdict::FailsAfter(_) => self.run_orphaning(body),
+            _ => body(self),
+        }
+    }
+
+    /// What the body makes belongs to nobody: its caller is told that it failed.
+    #[cold]
+    fn run_orphaning<T>(&mut self, body: impl FnOnce(&mut Self) -> Result<T, Code>) -> Result<T, Code> {
+        let before = self.count();
+        let result = body(self);
+        let made = self.count().with(before, usize::saturating_sub);
+        self.orphans = self.orphans.with(made, |had, new| had + new);
+        result
+    }
+
     fn answered<T>(&mut self, result: Result<T, Code>) -> Result<T, Code> {
+        let result = match (result, self.current.verdict) {
+            (Ok(_), Verdict::FailsAfter(code)) => {
+                self.lose_device_if_sticky(code);
+                Err(code)
+            }
+            (result, _) => result,
+        };
         self.push_called(result.as_ref().err().copied().unwrap_or(Code::SUCCESS));
         result
     }
 
     fn admit(&mut self, thread: HostThread, call: CallName) -> Result<(), Code> {
-        self.current = Current { thread, call, stream: None };
+        self.current = Current { thread, call, stream: None, verdict: Verdict::Plain };
         if thread == HostThread::FUNCTIONS {
             return Err(self.refuse_in_function());
         }
         // A fault that is planned for the call speaks first: drivers are known to answer anything once the device is lost.
-        match self.faults.call(call).or(self.lost) {
-            None => Ok(()),
+        let verdict = self.faults.call(call);
+        let refusal = match verdict {
+            Verdict::Fails(code) => Some(code),
+            _ => self.lost,
+        };
+        match refusal {
+            None => {
+                self.current.verdict = verdict;
+                Ok(())
+            }
             Some(code) => {
-                if code.kind().is_sticky() {
-                    self.lose_device(code);
-                }
+                self.lose_device_if_sticky(code);
                 Err(code)
             }
         }
+    }
+
+    fn lose_device_if_sticky(&mut self, code: Code) {
+        if code.kind().is_sticky() {
+            self.lose_device(code);
+        }
+    }
+
+    /// Whether a fault has the call under way succeed with nothing.
+    #[inline]
+    fn gives_null(&self) -> bool {
+        self.current.verdict == Verdict::GivesNull
     }
 
     #[inline]
@@ -519,7 +674,11 @@ impl Engine {
     }
 
     fn push_called(&mut self, code: Code) {
-        let Current { thread, call, stream } = self.current;
+        let Current { thread, call, stream, verdict } = self.current;
+        match (code, verdict) {
+            (Code::SUCCESS, Verdict::Leaves(left)) => self.note_last_error(left),
+            _ => self.note_last_error(code),
+        }
         self.push(Event::Called { thread, call, stream, code });
     }
 
@@ -534,14 +693,21 @@ impl Engine {
         self.push(Event::Violation(violation));
     }
 
-    /// A handle names nothing any more.
+    /// A handle names nothing any more. One from before a reset is refused and nothing else: nobody was told of that.
     #[cold]
     fn stale(&mut self, handle: u64) -> Code {
         let Current { thread, call, .. } = self.current;
-        self.violate(Violation::StaleHandle { thread, call, handle });
-        if self.profile.has(Quirk::StaleHandleCrashes) {
-            self.violate(Violation::ProcessAborts { call });
+        let is_from_before = self.resets > 0 && !is_of(self.resets, handle);
+        if !is_from_before {
+            self.violate(Violation::StaleHandle { thread, call, handle });
+            if self.profile.has(Quirk::StaleHandleCrashes) {
+                self.violate(Violation::ProcessAborts { call });
+            }
         }
+        self.stale_code()
+    }
+
+    fn stale_code(&self) -> Code {
         if self.profile.has(Quirk::StaleHandleIsLostContext) {
             Code::CONTEXT_IS_DESTROYED
         } else {
@@ -585,11 +751,20 @@ const FUNCTIONS: u64 = 0x54_0000_0000;
 const GRAPHS: u64 = 0x55_0000_0000;
 const EXECUTABLES: u64 = 0x56_0000_0000;
 
-fn handle_value(kind: u64, key: usize) -> u64 {
-    kind + (key as u64) * 64
+/// Handles lie this far apart. The places in between tell how often the device had been reset when they were made.
+const HANDLE_STRIDE: u64 = 64;
+
+fn is_of(resets: u64, handle: u64) -> bool {
+    handle % HANDLE_STRIDE == resets % HANDLE_STRIDE
 }
 
-fn handle_key(kind: u64, value: u64) -> Option<usize> {
-    let key = value.checked_sub(kind)? / 64;
-    (key < 0x400_0000).then_some(key as usize)
+impl Engine {
+    fn handle(&self, kind: u64, key: usize) -> u64 {
+        kind + (key as u64) * HANDLE_STRIDE + self.resets % HANDLE_STRIDE
+    }
+
+    fn handle_key(&self, kind: u64, value: u64) -> Option<usize> {
+        let key = value.checked_sub(kind)? / HANDLE_STRIDE;
+        (key < 0x400_0000 && is_of(self.resets, value)).then_some(key as usize)
+    }
 }

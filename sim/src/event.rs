@@ -85,6 +85,8 @@ impl HostThread {
 impl StreamHandle {
     /// The legacy default stream, which waits for all blocking streams and they for it.
     pub const LEGACY: Self = Self(0);
+    /// The calling thread's own default stream: a blocking one, made when the thread first names it.
+    pub const PER_THREAD: Self = Self(2);
 }
 
 /// A call that the engine answers: one of the core's driver trait, or one that only other code makes.
@@ -104,6 +106,8 @@ pub enum CallName {
     FunctionAttributes,
     /// Asks how much memory is free.
     MemoryInfo,
+    /// Ends all that the process has on the device.
+    ResetDevice,
     /// Chooses the thread's device.
     SelectDevice,
     /// Sets bytes on the legacy stream and waits.
@@ -121,6 +125,7 @@ impl CallName {
             Self::DeviceSynchronize => "device_synchronize",
             Self::FunctionAttributes => "function_attributes",
             Self::MemoryInfo => "memory_info",
+            Self::ResetDevice => "reset_device",
             Self::SelectDevice => "select_device",
             Self::FillAndWait => "fill_and_wait",
         }
@@ -673,6 +678,11 @@ pub enum Event {
     },
 
     // --- the end of the device, and what is wrong
+    /// Other code reset the device: nothing that was made before is there any more, and nothing of it runs.
+    DeviceReset {
+        /// Which thread did.
+        thread: HostThread,
+    },
     /// The device is lost: every later call returns this code.
     DeviceLost {
         /// The code.

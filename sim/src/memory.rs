@@ -130,8 +130,13 @@ pub enum Origin {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Empty,
-    Live { allocation: AllocationId, bytes: u64 },
+    Live {
+        allocation: AllocationId,
+        bytes: u64,
+    },
     Freed,
+    /// The device was reset.
+    Ended,
 }
 
 #[derive(Debug)]
@@ -264,6 +269,27 @@ impl DeviceMemory {
         Some(allocation)
     }
 
+    /// All memory ceases to exist. No slot of it is handed out again: its addresses stay bad.
+    pub fn end_all(&mut self) {
+        for slot in &mut self.slots {
+            if slot.named.is_some() || matches!(slot.state, State::Live { .. }) {
+                slot.state = State::Ended;
+                slot.block = Block::default();
+            }
+            (slot.named, slot.kept_for_graph) = (None, false);
+        }
+        self.named_bytes = 0;
+    }
+
+    /// Whether the address is that of memory which a reset ended.
+    pub fn is_ended(&self, address: DeviceAddress) -> bool {
+        let slot = match place(address) {
+            Place::Device { slot, .. } => self.slots.get(slot as usize),
+            _ => None,
+        };
+        slot.is_some_and(|slot| slot.state == State::Ended)
+    }
+
     /// Puts a slot that nothing names or uses where the next allocation takes it from.
     pub fn hand_back(&mut self, slot: u32) {
         self.free.push(slot);
@@ -277,7 +303,7 @@ impl DeviceMemory {
         let held = self.slots.get(slot as usize).ok_or(BadAccess::Wild)?;
         match held.state {
             State::Empty => Err(BadAccess::NotYetAllocated),
-            State::Freed => Err(BadAccess::Freed),
+            State::Freed | State::Ended => Err(BadAccess::Freed),
             State::Live { allocation, bytes: size } if offset.checked_add(bytes).is_some_and(|end| end <= size) => {
                 Ok(allocation)
             }

@@ -1,7 +1,9 @@
 //! How a driver behaves where drivers differ: a [`Profile`] is a set of named [`Quirk`]s and a few numbers.
 //!
-//! The engine's own rules are those of CUDA 13, read off a GPU (`tests/facts/`). A quirk is one departure from them,
-//! with the source that says so beside it. What no source tells is left as CUDA has it.
+//! A quirk is one habit of a driver that has a name, so that a test can add it or leave it out, with the source that
+//! says so beside it. There are two sorts. *Habits* are what CUDA 13 does, read off a GPU (`tests/facts/`), and what
+//! makes a driver harder to use than the plain rules of the engine; a profile has those that hold for its driver.
+//! *Departures* are where a driver differs from CUDA. What no source tells is left as CUDA has it.
 //!
 //! | profile | what it stands for |
 //! |---|---|
@@ -17,7 +19,7 @@ use tenure::driver::Call;
 
 macro_rules! quirks {
     ($($(#[$doc:meta])* $variant:ident, $name:literal, $source:literal;)*) => {
-        /// One departure from the engine's own rules.
+        /// One habit of a driver, or one departure from CUDA's rules.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[non_exhaustive]
         pub enum Quirk { $($(#[$doc])* $variant,)* }
@@ -46,8 +48,12 @@ quirks! {
     AsyncMemoryUnguarded, "async-memory-unguarded", "ROCm clr hip_mempool.cpp: no check; absent from the lists of unsafe calls";
     /// A callback on a capturing stream runs at once in stream order, neither recorded nor refused.
     CallbackIgnoresCapture, "callback-ignores-capture", "HIP documentation, changes in 7.0: hipStreamAddCallback before";
+    /// Copies that begin in a registration and reach past its end are refused with 1, whatever lies behind it.
+    BorderCopiesRefused, "border-copies-refused", "tests/facts/cuda-13.semantics.tsv; ROCm clr hip_memory.cpp, ihipMemcpy_validate: more bytes than the object has";
     /// Ending a capture on a forked stream leaves the capture as it was.
     EndOnForkKeepsCapture, "end-on-fork-keeps-capture", "ROCm clr hip_graph.cpp, hipStreamEndCapture: returns 903 before it changes anything";
+    /// Copies from device to device that return when they are submitted, though they are called synchronous.
+    DeviceCopiesDoNotWait, "device-copies-do-not-wait", "tests/facts/cuda-13.semantics.tsv; hip-tests hipPointerSetAttribute_Positive_SyncMemops";
     /// Ending a capture from a wrong thread leaves the capture as it was.
     EndOnWrongThreadKeepsCapture, "end-on-wrong-thread-keeps-capture", "ROCm clr hip_graph.cpp, hipStreamEndCapture: returns 908 before it changes anything";
     /// An event recorded before a capture, on a stream that captures now, counts as captured.
@@ -58,10 +64,15 @@ quirks! {
     EventQueryUnguarded, "event-query-unguarded", "ROCm clr of 6.3, hip_event.cpp: query has no check";
     /// A relaxed thread's event queries are refused as those of a global thread.
     EventQueryIgnoresMode, "event-query-ignores-mode", "ROCm/hip issue 3876 (7.0); fixed by rocm-systems 3176, February 2026";
+    /// Fills of device memory return when they are submitted, though they are called synchronous.
+    FillsDoNotWait, "fills-do-not-wait", "tests/facts/cuda-13.semantics.tsv; hip-tests hipMemsetSync";
     /// Memory of a plain allocation freed in stream order waits for the device, as a plain free.
     FreeAsyncOfPlainWaits, "free-async-of-plain-waits", "ROCm clr hip_mempool.cpp, hipFreeAsync: falls back to hipFree";
     /// Plain frees of stream-ordered memory do not wait.
     FreeOfPoolMemoryDoesNotWait, "free-of-pool-memory-does-not-wait", "HIP documentation, changes in 7.0: hipFree";
+    /// A guarded call may not be made beside a begin or an end of a capture, whatever the thread's mode: users keep them
+    /// apart in time.
+    GuardedCallsRaceWithCaptures, "guarded-calls-race-with-captures", "ROCm clr of 6.3, hip_graph.cpp: the lists of captures are walked without their lock";
     /// Recording a host function is refused, and breaks the capture.
     HostFunctionRefusedInCapture, "host-function-refused-in-capture", "ROCm/TheRock issue 7877: one 7.x release; in no profile";
     /// Giving an address inside a registration to unregister ends the process.
@@ -70,8 +81,12 @@ quirks! {
     InvalidatedStillForbids, "invalidated-still-forbids", "rocm-systems issues 6097 and 6429: stays on the lists until the end";
     /// A stream stays broken after its broken capture was ended; another begin and end repair it.
     InvalidatedStaysBroken, "invalidated-stays-broken", "seen on ROCm 7.2.4; fixed by rocm-systems 6509, May 2026";
+    /// A thread's last error is the result of its last call, success and "not ready" included.
+    LastErrorIsLastResult, "last-error-is-last-result", "HIP documentation, changes in 7.0: hipGetLastError before";
     /// Asking the legacy stream is not checked against captures.
     LegacyUnchecked, "legacy-unchecked", "ROCm clr hip_stream.cpp: the check is skipped for the NULL stream";
+    /// A query of the legacy stream answers for all blocking streams as well, and a wait for it waits for them.
+    NullStreamSpeaksForAll, "null-stream-speaks-for-all", "tests/facts/cuda-13.semantics.tsv; hip-tests hipStreamQuery_SubmitWorkOnStreamAndQueryNullStream and hipStreamSynchronize_NullStreamSynchronization";
     /// Overlapping registrations are accepted; of two with one base only the first is kept.
     OverlapAccepted, "overlap-accepted", "ROCm clr hip_memory.cpp up to 7.2: the insert is dropped; 712 since rocm-systems 7498, June 2026";
     /// A copy from the device to host memory that is not page-locked returns when it has run; a copy from such memory does
@@ -83,8 +98,9 @@ quirks! {
     QueryMindsGlobalCaptures, "query-minds-global-captures", "ROCm clr of 6.3, hip_stream.cpp; from 7 only for global threads";
     /// Using a handle after its end crashes the process; otherwise 709.
     StaleHandleCrashes, "stale-handle-crashes", "HIP documentation, changes in 7.0: invalid stream arguments";
-    /// Using a handle after its end gives 709, not 400.
-    StaleHandleIsLostContext, "stale-handle-is-lost-context", "HIP documentation, changes in 7.0: before, hipErrorContextIsDestroyed";
+    /// Using a handle after its end gives 709, not 400; for a stream in a wait for an event and in allocations and frees
+    /// of its order it is 400 all the same.
+    StaleHandleIsLostContext, "stale-handle-is-lost-context", "HIP documentation, changes in 7.0: before, hipErrorContextIsDestroyed; hip-tests hipStreamWaitEvent_UninitializedStream_Negative, hipMallocAsync_Negative_Parameters, hipFreeAsync_Negative_Parameters: 400";
     /// Destroying a stream waits for what it holds.
     StreamDestroyWaits, "stream-destroy-waits", "ROCm clr HostQueue::terminate: waits for the last command";
     /// Copies and fills that wait are refused and break every capture of the process.
@@ -162,6 +178,14 @@ impl Costs {
     };
 }
 
+/// What every driver that was measured or read does.
+const HABITS: &[Quirk] =
+    &[Quirk::BorderCopiesRefused, Quirk::DeviceCopiesDoNotWait, Quirk::FillsDoNotWait, Quirk::NullStreamSpeaksForAll];
+
+/// Those of them that refuse nothing.
+const LENIENT: &[Quirk] =
+    &[Quirk::AcceptsInSilence, Quirk::DeviceCopiesDoNotWait, Quirk::FillsDoNotWait, Quirk::NullStreamSpeaksForAll];
+
 const HIP: &[Quirk] = &[
     Quirk::AsyncMemoryUnguarded,
     Quirk::EndOnForkKeepsCapture,
@@ -182,6 +206,8 @@ const HIP_BEFORE_7: &[Quirk] = &[
     Quirk::CallbackIgnoresCapture,
     Quirk::EventFollowsItsStream,
     Quirk::EventQueryUnguarded,
+    Quirk::GuardedCallsRaceWithCaptures,
+    Quirk::LastErrorIsLastResult,
     Quirk::QueryMindsGlobalCaptures,
     Quirk::StaleHandleIsLostContext,
 ];
@@ -212,32 +238,32 @@ impl Profile {
 
     /// CUDA 13.0 with driver 580 on an H200.
     pub fn cuda_13() -> Self {
-        Self::of("cuda-13", &[])
+        Self::of("cuda-13", &[HABITS])
     }
 
     /// ROCm 5.7.
     pub fn hip_5_7() -> Self {
-        Self::of("hip-5.7", &[HIP, HIP_BEFORE_7, &[Quirk::PlainMemoryHasNoAttributes]])
+        Self::of("hip-5.7", &[HABITS, HIP, HIP_BEFORE_7, &[Quirk::PlainMemoryHasNoAttributes]])
     }
 
     /// ROCm 6.4.
     pub fn hip_6_4() -> Self {
-        Self::of("hip-6.4", &[HIP, HIP_BEFORE_7])
+        Self::of("hip-6.4", &[HABITS, HIP, HIP_BEFORE_7])
     }
 
     /// ROCm 7.0.
     pub fn hip_7_0() -> Self {
-        Self::of("hip-7.0", &[HIP, HIP_FROM_7])
+        Self::of("hip-7.0", &[HABITS, HIP, HIP_FROM_7])
     }
 
     /// ROCm 7.2.
     pub fn hip_7_2() -> Self {
-        Self::of("hip-7.2", &[HIP, HIP_FROM_7])
+        Self::of("hip-7.2", &[HABITS, HIP, HIP_FROM_7])
     }
 
     /// A driver that accepts everything in silence.
     pub fn lenient() -> Self {
-        Self::of("lenient", &[&[Quirk::AcceptsInSilence]])
+        Self::of("lenient", &[LENIENT])
     }
 
     fn of(name: &'static str, sets: &[&[Quirk]]) -> Self {
@@ -342,7 +368,8 @@ mod tests {
         assert_eq!(names.len(), Quirk::ALL.len(), "two quirks share a name");
         assert!(Quirk::ALL.len() <= 64, "the set of quirks is one word");
         assert!(Quirk::ALL.iter().all(|quirk| quirk.source().len() > 10), "a quirk without a source is a guess");
-        assert_eq!(Profile::cuda_13().quirks().count(), 0, "the engine's own rules are CUDA's");
+        let cuda: Vec<Quirk> = Profile::cuda_13().quirks().collect();
+        assert!(cuda.iter().all(|quirk| HABITS.contains(quirk)), "CUDA departs from nothing: {cuda:?}");
     }
 
     #[test]

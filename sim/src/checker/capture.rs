@@ -25,6 +25,12 @@ impl Captures {
         }
     }
 
+    /// The device was reset: no capture is left.
+    pub(crate) fn forget_all(&mut self) {
+        self.allocated.clear();
+        self.failed.clear();
+    }
+
     pub(crate) fn on(&mut self, event: &Event, findings: &mut Findings) {
         match event {
             Event::CaptureInvalidated { capture, thread, call, code }

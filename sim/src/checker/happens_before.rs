@@ -131,6 +131,11 @@ impl HappensBefore {
         }
     }
 
+    /// The device was reset: what was done before concerns nobody any more.
+    pub(crate) fn forget_all(&mut self) {
+        *self = Self { figures: self.figures, ..Self::new() };
+    }
+
     pub(crate) fn figures(&self) -> OrderFigures {
         self.figures
     }

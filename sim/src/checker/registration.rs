@@ -41,6 +41,12 @@ impl InFlight {
         }
     }
 
+    /// The device was reset: nothing is registered.
+    pub(crate) fn forget_all(&mut self) {
+        self.ends.clear();
+        self.bases.clear();
+    }
+
     pub(crate) fn begin(&mut self, thread: HostThread, mut region: Region, findings: &mut Findings) {
         if let Some(end) = self.ends.get(&region.bytes.start) {
             region.bytes.end = region.bytes.end.max(*end);

@@ -148,6 +148,9 @@ impl World {
             let before = checkers.findings.all().len();
             checkers.on(event);
             let span = clock.on(event, engine.profile());
+            if let Some((recorded, ns)) = clock.take_recorded() {
+                engine.set_event_ns(recorded, ns);
+            }
             trace.on(event, span, checkers.findings.step);
             if *tells_footprints {
                 footprint.event(event);

@@ -31,7 +31,7 @@ use tenure::driver::{Call, CaptureMode, CaptureStatus, DeviceAddress};
 use super::graph::Graph;
 use super::mark::MarkPlace;
 use super::stream::{Position, Work};
-use super::{Engine, GRAPHS, STREAMS, handle_key, handle_value};
+use super::{Engine, GRAPHS};
 use crate::code::Code;
 use crate::event::{CaptureId, Event, GraphHandle, HostThread, StreamHandle};
 use crate::memory::Origin;
@@ -98,8 +98,7 @@ impl Engine {
 
     /// The capture that a live stream is in.
     pub fn capture_id(&self, handle: StreamHandle) -> Option<CaptureId> {
-        let stream = self.stream_handles.get(handle_key(STREAMS, handle.0)?)?;
-        let capture = self.streams[*stream as usize].capture?;
+        let capture = self.streams[self.find_stream(handle)? as usize].capture?;
         Some(self.captures[capture as usize].id)
     }
 
@@ -178,11 +177,17 @@ impl Engine {
 
     fn end_with_graph(&mut self, key: u32) -> GraphHandle {
         let capture = self.take_capture(key);
+        if self.gives_null() {
+            capture.slots.into_iter().for_each(|slot| self.give_up_graph_slot(slot));
+            self.push_capture_ended(capture.id, None, Code::SUCCESS);
+            return GraphHandle(0);
+        }
         // Memory of a graph exists from a launch on.
         capture.slots.iter().for_each(|slot| self.memory.unname(*slot));
         let id = self.fresh_graph();
         let graph = Graph::from_capture(id, capture.nodes, capture.slots);
-        let handle = GraphHandle(handle_value(GRAPHS, self.graphs.insert(graph)));
+        let key = self.graphs.insert(graph);
+        let handle = GraphHandle(self.handle(GRAPHS, key));
         self.push_capture_ended(capture.id, Some(id), Code::SUCCESS);
         handle
     }
@@ -434,7 +439,7 @@ impl Engine {
     pub(super) fn record(&mut self, stream: u32, work: Work) -> Result<(), Code> {
         let key = self.active_capture_of(stream)?;
         match work {
-            Work::Record { key: mark, event } => {
+            Work::Record { key: mark, event, external: false } => {
                 let node = self.add_node(stream, key, None, None);
                 let capture = self.captures[key as usize].id;
                 self.move_mark_into_capture(mark, event, MarkPlace::Captured { key, capture, node });

@@ -13,7 +13,7 @@ use tenure::driver::{Call, GraphDescription};
 
 use super::capture::CapturedNode;
 use super::stream::{Head, Position, Work};
-use super::{Answer, EXECUTABLES, Engine, GRAPHS, Step, handle_key, handle_value};
+use super::{Answer, EXECUTABLES, Engine, GRAPHS, Step};
 use crate::code::Code;
 use crate::event::{
     Event, ExecutableHandle, ExecutableId, GraphHandle, GraphId, GraphShape, HostThread, OpId, ShapeNode, StreamHandle,
@@ -166,12 +166,15 @@ impl Engine {
         self.plain(thread, Call::GraphInstantiate, |engine| {
             engine.guard()?;
             let key = engine.resolve_graph(graph)?;
+            if engine.gives_null() {
+                return Ok(ExecutableHandle(0));
+            }
             let Graph { id: graph, data } = &engine.graphs[key];
             let (graph, data) = (*graph, Arc::clone(data));
             let id = engine.fresh_executable();
             let key = engine.executables.insert(Executable { id, data, last_launch: None });
             engine.push(Event::GraphInstantiated { graph, executable: id });
-            Ok(ExecutableHandle(handle_value(EXECUTABLES, key)))
+            Ok(ExecutableHandle(engine.handle(EXECUTABLES, key)))
         })
     }
 
@@ -288,14 +291,14 @@ impl Engine {
     }
 
     fn resolve_graph(&mut self, graph: GraphHandle) -> Result<usize, Code> {
-        match handle_key(GRAPHS, graph.0) {
+        match self.handle_key(GRAPHS, graph.0) {
             Some(key) if self.graphs.contains(key) => Ok(key),
             _ => Err(self.stale(graph.0)),
         }
     }
 
     fn resolve_executable(&mut self, executable: ExecutableHandle) -> Result<u32, Code> {
-        match handle_key(EXECUTABLES, executable.0) {
+        match self.handle_key(EXECUTABLES, executable.0) {
             Some(key) if self.executables.contains(key) => Ok(key as u32),
             _ => Err(self.stale(executable.0)),
         }
@@ -331,6 +334,12 @@ impl Engine {
         let shape = Arc::clone(&data.shape);
         if let Some(held) = self.executables.get_mut(key as usize).filter(|held| held.id == executable) {
             held.last_launch = Some(position);
+        }
+        for node in &data.nodes {
+            if let Work::Record { key, event, .. } = node.work {
+                self.move_mark(key, event, position);
+                self.push(Event::Recorded { event, op: position.op });
+            }
         }
         self.push(Event::GraphLaunched { executable, op: position.op, first_node: first, shape });
     }

@@ -6,11 +6,14 @@
 //! | a position of a stream | whether that is complete | after that position, taken at the call |
 //! | a node of a live capture | 907, and the capture breaks | joins the capture |
 //! | a node of a capture that is over | 1 | 1 |
+//!
+//! An *external* record in a capture is a node that does something: at each launch of the graph the event lies in that
+//! launch, and has the time at which the node ran. Any other record in a capture gives its event no time.
 
 use tenure::driver::{Call, Progress, Timing};
 
 use super::stream::{Position, Work, progress};
-use super::{Answer, EVENTS, Engine, Then, Until, handle_key, handle_value};
+use super::{Answer, EVENTS, Engine, Then, Until};
 use crate::code::Code;
 use crate::event::{CaptureId, Event, EventHandle, EventId, HostThread, StreamHandle, Violation};
 use crate::profile::Quirk;
@@ -37,9 +40,15 @@ impl Engine {
     /// As [`stream_create`](Self::stream_create).
     pub fn event_create(&mut self, thread: HostThread, timing: Timing) -> Result<EventHandle, Code> {
         self.plain(thread, Call::EventCreate, |engine| {
+            if engine.gives_null() {
+                return Ok(EventHandle(0));
+            }
             let id = engine.fresh_event();
             let key = engine.marks.insert(Mark { id, place: MarkPlace::Nowhere, timing, completed_ns: None });
-            let handle = EventHandle(handle_value(EVENTS, key));
+            if timing == Timing::Enabled {
+                engine.timed.push((id, key as u32));
+            }
+            let handle = EventHandle(engine.handle(EVENTS, key));
             engine.push(Event::EventCreated { event: id, handle });
             Ok(handle)
         })
@@ -53,6 +62,7 @@ impl Engine {
         self.plain(thread, Call::EventDestroy, |engine| {
             let key = engine.resolve_event(handle)?;
             let mark = engine.marks.remove(key as usize);
+            engine.timed.retain(|(event, _)| *event != mark.id);
             engine.push(Event::EventDestroyed { event: mark.id });
             Ok(())
         })
@@ -68,11 +78,35 @@ impl Engine {
         handle: EventHandle,
         stream: StreamHandle,
     ) -> Result<Answer<()>, Code> {
+        self.record_event(thread, handle, stream, false)
+    }
+
+    /// As [`event_record`](Self::event_record), but a capture makes a node of it, which gives the event a place and a
+    /// time at each launch (`hipEventRecordExternal`).
+    ///
+    /// # Errors
+    /// As [`event_record`](Self::event_record).
+    pub fn event_record_external(
+        &mut self,
+        thread: HostThread,
+        handle: EventHandle,
+        stream: StreamHandle,
+    ) -> Result<Answer<()>, Code> {
+        self.record_event(thread, handle, stream, true)
+    }
+
+    fn record_event(
+        &mut self,
+        thread: HostThread,
+        handle: EventHandle,
+        stream: StreamHandle,
+        external: bool,
+    ) -> Result<Answer<()>, Code> {
         self.waiting(thread, Call::EventRecord, |engine| {
             let stream = engine.resolve(stream)?;
             let key = engine.resolve_event(handle)?;
             let event = engine.marks[key as usize].id;
-            engine.submit(stream, Work::Record { key, event })
+            engine.submit(stream, Work::Record { key, event, external })
         })
     }
 
@@ -153,28 +187,43 @@ impl Engine {
     /// The device time between two completed events, in milliseconds.
     ///
     /// # Errors
-    /// Stale handles; 400 where one is not timed or was never recorded; 600 where one has not completed.
+    /// Stale handles; 400 where one is not timed or was never recorded, whatever the other is; 1 where one was recorded
+    /// in a capture; 600 where one has not completed.
     pub fn event_elapsed(&mut self, thread: HostThread, start: EventHandle, end: EventHandle) -> Result<f32, Code> {
         self.plain(thread, Call::EventElapsed, |engine| {
-            let start = engine.completed_ns(start)?;
-            let end = engine.completed_ns(end)?;
+            let (start, end) = (engine.resolve_timed(start)?, engine.resolve_timed(end)?);
+            let (start, end) = (engine.completed_ns(start)?, engine.completed_ns(end)?);
             Ok((end as f64 - start as f64) as f32 / 1e6)
         })
     }
 
-    fn completed_ns(&mut self, handle: EventHandle) -> Result<u64, Code> {
+    fn resolve_timed(&mut self, handle: EventHandle) -> Result<u32, Code> {
         let key = self.resolve_event(handle)?;
         let mark = &self.marks[key as usize];
+        let can_tell = mark.timing == Timing::Enabled && mark.place != MarkPlace::Nowhere;
+        if can_tell { Ok(key) } else { Err(Code::INVALID_HANDLE) }
+    }
+
+    fn completed_ns(&self, key: u32) -> Result<u64, Code> {
+        let mark = &self.marks[key as usize];
         match mark.place {
-            _ if mark.timing == Timing::Disabled => Err(Code::INVALID_HANDLE),
-            MarkPlace::Nowhere => Err(Code::INVALID_HANDLE),
             MarkPlace::Captured { .. } => Err(Code::INVALID_VALUE),
-            MarkPlace::Stream(_) => mark.completed_ns.ok_or(Code::NOT_READY),
+            _ => mark.completed_ns.ok_or(Code::NOT_READY),
+        }
+    }
+
+    /// Says when the last record of an event ran, on the clock of its stream, where a drive keeps one.
+    pub fn set_event_ns(&mut self, event: EventId, ns: u64) {
+        let Some((_, key)) = self.timed.iter().find(|(id, _)| *id == event) else { return };
+        if let Some(mark) = self.marks.get_mut(*key as usize)
+            && mark.completed_ns.is_some()
+        {
+            mark.completed_ns = Some(ns);
         }
     }
 
     fn resolve_event(&mut self, handle: EventHandle) -> Result<u32, Code> {
-        match handle_key(EVENTS, handle.0) {
+        match self.handle_key(EVENTS, handle.0) {
             Some(key) if self.marks.contains(key) => Ok(key as u32),
             _ => Err(self.stale(handle.0)),
         }
@@ -182,7 +231,7 @@ impl Engine {
 
     /// The id of a live event, for lanes and tests.
     pub fn event_id(&self, handle: EventHandle) -> Option<EventId> {
-        self.marks.get(handle_key(EVENTS, handle.0)?).map(|mark| mark.id)
+        self.marks.get(self.handle_key(EVENTS, handle.0)?).map(|mark| mark.id)
     }
 
     /// At the call that records.
@@ -199,7 +248,7 @@ impl Engine {
         }
     }
 
-    /// When the record runs on the device.
+    /// When the record runs on the device, as the operation `op` or a node of it.
     pub(super) fn complete_mark(&mut self, key: u32, event: EventId, op: crate::event::OpId) {
         let now_ns = self.now_ns;
         if let Some(mark) = self.marks.get_mut(key as usize).filter(|mark| mark.id == event)

@@ -15,7 +15,7 @@ use super::stream::Work;
 use super::{Answer, Engine, Then, Until};
 use crate::code::Code;
 use crate::event::{AllocationId, CallName, Event, HostThread, MemoryOrder, StreamHandle, Violation};
-use crate::memory::{Named, Origin};
+use crate::memory::{Named, Origin, Place, place};
 use crate::profile::Quirk;
 
 impl Engine {
@@ -26,6 +26,9 @@ impl Engine {
     pub fn malloc(&mut self, thread: HostThread, bytes: u64) -> Result<DeviceAddress, Code> {
         self.plain(thread, Call::Malloc, |engine| {
             engine.guard()?;
+            if engine.gives_null() {
+                return Ok(DeviceAddress(0));
+            }
             let (slot, allocation, address) = engine.name_memory(bytes, Origin::Plain, None)?;
             let order = MemoryOrder::Thread(thread);
             engine.bring_up(slot, allocation, bytes, order);
@@ -78,6 +81,9 @@ impl Engine {
         self.waiting(thread, Call::MallocAsync, |engine| {
             let stream = engine.resolve(stream)?;
             engine.need_pools()?;
+            if engine.gives_null() {
+                return Ok(Answer::Done(DeviceAddress(0)));
+            }
             if engine.streams[stream as usize].capture.is_some() {
                 return engine.record_allocation(stream, bytes).map(Answer::Done);
             }
@@ -149,8 +155,10 @@ impl Engine {
 
     pub(super) fn named_or_violation(&mut self, address: DeviceAddress) -> Result<(u32, Named), Code> {
         self.memory.named(address).ok_or_else(|| {
-            let thread = self.current.thread;
-            self.violate(Violation::BadFree { thread, address: address.0 });
+            if !self.memory.is_ended(address) {
+                let thread = self.current.thread;
+                self.violate(Violation::BadFree { thread, address: address.0 });
+            }
             Code::INVALID_VALUE
         })
     }
@@ -193,7 +201,7 @@ impl Engine {
     ///   recorded it is gone; while it runs, no reference to what it writes is in use.
     ///
     /// # Errors
-    /// A stale handle; what a submission may return.
+    /// A stale handle; 1 where it would cross the end of a registration that it begins in; what a submission may return.
     pub unsafe fn copy(
         &mut self,
         thread: HostThread,
@@ -204,6 +212,7 @@ impl Engine {
     ) -> Result<Answer<()>, Code> {
         self.waiting(thread, Call::Copy, |engine| {
             let stream = engine.resolve(stream)?;
+            engine.refuse_border(to, from, bytes)?;
             let held = &engine.streams[stream as usize];
             let executes = held.capture.is_none() && !held.broken;
             let answer = engine.submit(stream, Work::Copy { to, from, bytes })?;
@@ -246,13 +255,13 @@ impl Engine {
         })
     }
 
-    /// Copies on the legacy stream and waits.
+    /// Copies on the legacy stream and waits; from device to device it does not wait where a driver has it so.
     ///
     /// # Safety
     /// - As for [`copy`](Self::copy).
     ///
     /// # Errors
-    /// 906 where a capture forbids it.
+    /// 906 where a capture forbids it; 1 as [`copy`](Self::copy).
     pub unsafe fn copy_and_wait(
         &mut self,
         thread: HostThread,
@@ -260,10 +269,15 @@ impl Engine {
         from: Location,
         bytes: u64,
     ) -> Result<Answer<()>, Code> {
-        self.waiting(thread, CallName::CopyAndWait, |engine| engine.run_and_wait(Work::Copy { to, from, bytes }))
+        self.waiting(thread, CallName::CopyAndWait, |engine| {
+            engine.refuse_border(to, from, bytes)?;
+            let on_device = is_device_memory(to) && is_device_memory(from);
+            let waits = !(on_device && engine.profile.has(Quirk::DeviceCopiesDoNotWait));
+            engine.run_and_wait(Work::Copy { to, from, bytes }, waits)
+        })
     }
 
-    /// Sets bytes on the legacy stream and waits.
+    /// Sets bytes on the legacy stream and waits; for device memory it does not wait where a driver has it so.
     ///
     /// # Errors
     /// 906 where a capture forbids it.
@@ -274,14 +288,25 @@ impl Engine {
         value: u8,
         bytes: u64,
     ) -> Result<Answer<()>, Code> {
-        self.waiting(thread, CallName::FillAndWait, |engine| engine.run_and_wait(Work::Fill { at, value, bytes }))
+        self.waiting(thread, CallName::FillAndWait, |engine| {
+            let waits = !(is_device_memory(Location::Device(at)) && engine.profile.has(Quirk::FillsDoNotWait));
+            engine.run_and_wait(Work::Fill { at, value, bytes }, waits)
+        })
     }
 
-    fn run_and_wait(&mut self, work: Work) -> Result<Answer<()>, Code> {
+    fn run_and_wait(&mut self, work: Work, waits: bool) -> Result<Answer<()>, Code> {
         self.guard_synchronous_copy()?;
         let legacy = self.resolve(StreamHandle::LEGACY)?;
         self.enqueue(legacy, work);
+        if !waits {
+            return Ok(Answer::Done(()));
+        }
         let position = self.end_of(legacy);
         Ok(self.wait_for(Until::Position(position), Then::Nothing))
     }
+}
+
+/// Whether it lies on the device itself, and is no page-locked memory of the host's.
+fn is_device_memory(at: Location) -> bool {
+    matches!(at, Location::Device(address) if !matches!(place(address), Place::Alias { .. }))
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tenure::driver::{Argument, Call, Image, LaunchConfig};
 
 use super::stream::Work;
-use super::{Answer, Engine, FUNCTIONS, MODULES, handle_key, handle_value};
+use super::{Answer, Engine, FUNCTIONS, MODULES};
 use crate::code::Code;
 use crate::event::{CallName, FunctionHandle, HostThread, KernelId, ModuleHandle, StreamHandle, Violation};
 
@@ -16,7 +16,11 @@ impl Engine {
     /// None.
     pub fn module_load(&mut self, thread: HostThread, _image: Image<'_>) -> Result<ModuleHandle, Code> {
         self.plain(thread, Call::ModuleLoad, |engine| {
-            Ok(ModuleHandle(handle_value(MODULES, engine.modules.insert(()))))
+            if engine.gives_null() {
+                return Ok(ModuleHandle(0));
+            }
+            let key = engine.modules.insert(());
+            Ok(ModuleHandle(engine.handle(MODULES, key)))
         })
     }
 
@@ -41,7 +45,7 @@ impl Engine {
         self.plain(thread, Call::Function, |engine| {
             engine.resolve_module(module)?;
             let kernel = engine.kernels.find(name).ok_or(Code::NOT_FOUND)?;
-            Ok(FunctionHandle(handle_value(FUNCTIONS, kernel.0 as usize)))
+            Ok(FunctionHandle(engine.handle(FUNCTIONS, kernel.0 as usize)))
         })
     }
 
@@ -72,7 +76,7 @@ impl Engine {
         config: &LaunchConfig,
         arguments: &[Argument],
     ) -> Result<KernelId, Code> {
-        let id = handle_key(FUNCTIONS, function.0).map(|key| KernelId(key as u32));
+        let id = self.handle_key(FUNCTIONS, function.0).map(|key| KernelId(key as u32));
         let Some((id, kernel)) = id.and_then(|id| Some((id, self.kernels.kernel(id)?))) else {
             return Err(self.stale(function.0));
         };
@@ -89,7 +93,7 @@ impl Engine {
     }
 
     fn resolve_module(&mut self, module: ModuleHandle) -> Result<usize, Code> {
-        match handle_key(MODULES, module.0) {
+        match self.handle_key(MODULES, module.0) {
             Some(key) if self.modules.contains(key) => Ok(key),
             _ => Err(self.stale(module.0)),
         }
@@ -130,7 +134,7 @@ impl Engine {
     /// A stale handle.
     pub fn function_attributes(&mut self, thread: HostThread, function: FunctionHandle) -> Result<usize, Code> {
         self.plain(thread, CallName::FunctionAttributes, |engine| {
-            let id = handle_key(FUNCTIONS, function.0).map(|key| KernelId(key as u32));
+            let id = engine.handle_key(FUNCTIONS, function.0).map(|key| KernelId(key as u32));
             match id.and_then(|id| engine.kernels.kernel(id).map(Arc::clone)) {
                 Some(kernel) => Ok(kernel.parameters().len()),
                 None => Err(engine.stale(function.0)),

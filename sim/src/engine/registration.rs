@@ -11,7 +11,7 @@
 //!
 //! The device sees each registration at an address of its own, never at the host's.
 
-use tenure::driver::{Call, DeviceAddress, HostAccess, HostPointer};
+use tenure::driver::{Call, DeviceAddress, HostAccess, HostPointer, Location};
 
 use super::{Answer, Engine, Then};
 use crate::code::Code;
@@ -31,6 +31,8 @@ pub(super) struct Registration {
     kind: PinKind,
     /// Its owner gave the memory back to the system although it is registered (P4).
     gone: bool,
+    /// The device was reset under it: the table has it no more, and its alias names nothing.
+    ended: bool,
     /// The memory itself, where the driver allocated it; freed with this value.
     _block: Option<PinnedBlock>,
 }
@@ -73,7 +75,9 @@ impl Engine {
                     Ok(engine.wait_for_device(Then::ReleasePin { slot, id }))
                 }
                 _ => {
-                    engine.violate(Violation::BadFree { thread, address: address as u64 });
+                    if !engine.pins.iter().any(|(_, pin)| pin.ended && pin.base == address) {
+                        engine.violate(Violation::BadFree { thread, address: address as u64 });
+                    }
                     Err(Code::INVALID_VALUE)
                 }
             }
@@ -153,6 +157,9 @@ impl Engine {
         self.plain(thread, Call::HostDeviceAddress, |engine| {
             let address = pointer.address();
             let slot = engine.pin_at(address).ok_or(Code::INVALID_VALUE)?;
+            if engine.gives_null() {
+                return Ok(DeviceAddress(0));
+            }
             let base = engine.pins[slot as usize].base;
             Ok(alias(slot, base).offset((address - base) as u64))
         })
@@ -178,7 +185,7 @@ impl Engine {
         let base = pointer.address();
         let id = self.fresh_registration();
         let kind = if block.is_some() { PinKind::Allocated } else { PinKind::Registered };
-        let pin = Registration { id, pointer, base, bytes, read_only, kind, gone: false, _block: block };
+        let pin = Registration { id, pointer, base, bytes, read_only, kind, gone: false, ended: false, _block: block };
         let slot = self.pins.insert(pin) as u32;
         self.pins_by_base.insert(base, slot);
         self.pins_longest = self.pins_longest.max(bytes);
@@ -195,16 +202,42 @@ impl Engine {
 
     pub(super) fn release_pin(&mut self, slot: u32, id: RegistrationId) {
         // Two unregisters of one range may wait at once: the second finds it gone, or another in its slot.
-        if self.pins.get(slot as usize).is_none_or(|pin| pin.id != id) {
+        if self.pins.get(slot as usize).is_none_or(|pin| pin.id != id || pin.ended) {
             return;
         }
         let pin = self.pins.remove(slot as usize);
         self.pins_by_base.remove(&pin.base);
-        if self.pins.is_empty() {
+        if self.pins_by_base.is_empty() {
             self.pins_longest = 0;
         }
         let thread = self.current.thread;
         self.push(Event::Unregistered { registration: pin.id, thread });
+    }
+
+    pub(super) fn live_pins(&self) -> usize {
+        self.pins_by_base.len()
+    }
+
+    /// All registrations end at once. What the driver allocated stays where it is, unused: its users still have it.
+    pub(super) fn end_pins(&mut self) {
+        self.pins.iter_mut().for_each(|(_, pin)| pin.ended = true);
+        self.pins_by_base.clear();
+        self.pins_longest = 0;
+    }
+
+    /// A copy that begins in a registration must end in it, whatever lies behind; one that begins before it need not.
+    pub(super) fn refuse_border(&self, to: Location, from: Location, bytes: u64) -> Result<(), Code> {
+        if self.pins_by_base.is_empty() || bytes == 0 || !self.profile.has(Quirk::BorderCopiesRefused) {
+            return Ok(());
+        }
+        let crosses = |at: Location| match at {
+            Location::Host(pointer) => self.pin_at(pointer.address()).is_some_and(|slot| {
+                let end = pointer.address().saturating_add(usize::try_from(bytes).unwrap_or(usize::MAX));
+                end > self.pins[slot as usize].end()
+            }),
+            Location::Device(_) => false,
+        };
+        if crosses(to) || crosses(from) { Err(Code::INVALID_VALUE) } else { Ok(()) }
     }
 
     fn pin_with_base(&self, base: usize) -> Option<u32> {
@@ -247,7 +280,7 @@ impl Engine {
         bytes: u64,
         writes: bool,
     ) -> Result<(HostPointer, RegistrationId), BadAccess> {
-        let pin = self.pins.get(slot as usize).ok_or(BadAccess::Unregistered)?;
+        let pin = self.pins.get(slot as usize).filter(|pin| !pin.ended).ok_or(BadAccess::Unregistered)?;
         let offset = (offset as usize).checked_sub(pin.base & 0xfff).ok_or(BadAccess::Wild)?;
         if offset.checked_add(bytes as usize).is_none_or(|end| end > pin.bytes) {
             return Err(BadAccess::OutOfRange);

@@ -262,8 +262,10 @@ impl Engine {
                 self.release_slot_after_free(stream, *slot, *allocation);
                 Ok(())
             }
-            Work::Record { key, event } => {
-                self.complete_mark(*key, *event, op);
+            Work::Record { key, event, .. } => {
+                // A node stands for its launch: that is where the event lies.
+                let at = self.streams[stream as usize].queue.front().map_or(op, |queued| queued.op);
+                self.complete_mark(*key, *event, at);
                 Ok(())
             }
             Work::Wait { .. } | Work::HostFunction(_) | Work::Graph(_) => Ok(()),

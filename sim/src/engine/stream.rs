@@ -3,18 +3,24 @@
 //! A stream's handle and its queue end apart: a destroyed stream runs what it holds, while its handle is handed out
 //! again at once. Whoever still names the old stream does so by [`Position`], which says "complete" once the queue is
 //! gone.
+//!
+//! # Default streams
+//! The *legacy* stream and every *blocking* stream wait for each other, operation by operation; a query of it or a wait
+//! for it is about all of them. Each thread has a default stream of its own besides, which is a blocking one. Streams of
+//! [`Engine::stream_create`] are not: nothing here concerns them.
 
 use std::collections::VecDeque;
 
 use tenure::driver::{Argument, Call, DeviceAddress, HostFunction, LaunchConfig, Location, Priority, Progress};
 
 use super::graph::{GraphRun, Launch};
-use super::{Answer, Engine, STREAMS, Then, Until, Wait, handle_key, handle_value};
+use super::{Answer, Engine, STREAMS, Then, Until, Wait};
 use crate::code::Code;
 use crate::event::{
     AllocationId, CallName, Event, EventId, HostThread, KernelId, OpId, StreamHandle, StreamId, WorkKind,
 };
 use crate::profile::Quirk;
+use smallvec::SmallVec;
 
 /// The end of a stream at some moment: all its operations up to `number`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,13 +34,40 @@ pub(super) struct Position {
 /// What an operation or a node does.
 #[derive(Clone)]
 pub(super) enum Work {
-    Kernel { kernel: KernelId, config: LaunchConfig, arguments: Vec<Argument> },
-    Copy { to: Location, from: Location, bytes: u64 },
-    Fill { at: DeviceAddress, value: u8, bytes: u64 },
-    Allocate { slot: u32, allocation: AllocationId, bytes: u64 },
-    Free { slot: u32, allocation: AllocationId },
-    Record { key: u32, event: EventId },
-    Wait { event: EventId, on: Option<Position> },
+    Kernel {
+        kernel: KernelId,
+        config: LaunchConfig,
+        arguments: Vec<Argument>,
+    },
+    Copy {
+        to: Location,
+        from: Location,
+        bytes: u64,
+    },
+    Fill {
+        at: DeviceAddress,
+        value: u8,
+        bytes: u64,
+    },
+    Allocate {
+        slot: u32,
+        allocation: AllocationId,
+        bytes: u64,
+    },
+    Free {
+        slot: u32,
+        allocation: AllocationId,
+    },
+    /// An `external` one is a node of its own in a graph, and gives its event a time at each launch.
+    Record {
+        key: u32,
+        event: EventId,
+        external: bool,
+    },
+    Wait {
+        event: EventId,
+        on: Option<Position>,
+    },
     HostFunction(HostFunction),
     Graph(Box<Launch>),
 }
@@ -120,7 +153,7 @@ impl Stream {
     }
 }
 
-const LEGACY: u32 = 0;
+pub(super) const LEGACY: u32 = 0;
 
 impl Engine {
     pub(super) fn add_legacy_stream(&mut self) {
@@ -148,10 +181,14 @@ impl Engine {
         blocking: bool,
     ) -> Result<StreamHandle, Code> {
         self.plain(thread, Call::StreamCreate, |engine| {
+            if engine.gives_null() {
+                return Ok(StreamHandle(0));
+            }
             let id = engine.fresh_stream();
             let stream = engine.streams.insert(Stream::new(id, blocking)) as u32;
             engine.blocking_streams += u32::from(blocking);
-            let handle = StreamHandle(handle_value(STREAMS, engine.stream_handles.insert(stream)));
+            let key = engine.stream_handles.insert(stream);
+            let handle = StreamHandle(engine.handle(STREAMS, key));
             engine.current.stream = Some(id);
             engine.push(Event::StreamCreated { stream: id, handle, priority, thread });
             Ok(handle)
@@ -162,10 +199,10 @@ impl Engine {
     /// joined is broken.
     ///
     /// # Errors
-    /// 400 for the legacy stream; a stale handle.
+    /// 400 for a default stream; a stale handle.
     pub fn stream_destroy(&mut self, thread: HostThread, handle: StreamHandle) -> Result<Answer<()>, Code> {
         self.waiting(thread, Call::StreamDestroy, |engine| {
-            if handle == StreamHandle::LEGACY {
+            if matches!(handle, StreamHandle::LEGACY | StreamHandle::PER_THREAD) {
                 return Err(Code::INVALID_HANDLE);
             }
             let stream = engine.resolve(handle)?;
@@ -180,7 +217,7 @@ impl Engine {
 
     pub(super) fn destroy_stream_now(&mut self, handle: StreamHandle) -> Result<(), Code> {
         let stream = self.resolve(handle)?;
-        if let Some(key) = handle_key(STREAMS, handle.0) {
+        if let Some(key) = self.handle_key(STREAMS, handle.0) {
             self.stream_handles.remove(key);
         }
         self.leave_capture_at_destroy(stream);
@@ -211,11 +248,12 @@ impl Engine {
         let answer = self.plain(thread, Call::StreamQuery, |engine| {
             let stream = engine.resolve(handle)?;
             engine.guard_asking(stream, handle)?;
-            let position = engine.end_of(stream);
-            if !engine.is_complete(&position) && engine.streams[stream as usize].capture.is_none() {
+            let positions = engine.asked(stream);
+            let is_complete = positions.iter().all(|position| engine.is_complete(position));
+            if !is_complete && engine.streams[stream as usize].capture.is_none() {
                 return Err(Code::NOT_READY);
             }
-            engine.push_learned(position);
+            positions.into_iter().for_each(|position| engine.push_learned(position));
             Ok(())
         });
         progress(answer)
@@ -229,8 +267,12 @@ impl Engine {
         self.waiting(thread, Call::StreamSynchronize, |engine| {
             let stream = engine.resolve(handle)?;
             engine.guard_asking(stream, handle)?;
-            let position = engine.end_of(stream);
-            Ok(engine.wait_for(Until::Position(position), Then::Nothing))
+            let positions = engine.asked(stream);
+            let until = match positions.as_slice() {
+                [position] => Until::Position(*position),
+                _ => Until::Positions(positions.into_vec()),
+            };
+            Ok(engine.wait_for(until, Then::Nothing))
         })
     }
 
@@ -313,7 +355,7 @@ impl Engine {
     fn note_submission(&mut self, position: Position, work: &Work) {
         let op = position.op;
         match work {
-            Work::Record { key, event } => {
+            Work::Record { key, event, .. } => {
                 self.move_mark(*key, *event, position);
                 self.push(Event::Recorded { event: *event, op });
             }
@@ -343,25 +385,65 @@ impl Engine {
     pub(super) fn resolve(&mut self, handle: StreamHandle) -> Result<u32, Code> {
         let found = if handle == StreamHandle::LEGACY {
             Some(LEGACY)
+        } else if handle == StreamHandle::PER_THREAD {
+            Some(self.own_default_stream())
         } else {
-            handle_key(STREAMS, handle.0).and_then(|key| self.stream_handles.get(key).copied())
+            self.handle_key(STREAMS, handle.0).and_then(|key| self.stream_handles.get(key).copied())
         };
         match found {
             Some(stream) => {
                 self.current.stream = Some(self.streams[stream as usize].id);
                 Ok(stream)
             }
-            None => Err(self.stale(handle.0)),
+            None => {
+                let code = self.stale(handle.0);
+                let is_told_plainly = matches!(
+                    self.current.call,
+                    CallName::Core(Call::StreamWaitEvent | Call::MallocAsync | Call::FreeAsync)
+                );
+                Err(if is_told_plainly { Code::INVALID_HANDLE } else { code })
+            }
         }
     }
 
-    /// The id of a live stream, for lanes and tests.
-    pub fn stream_id(&self, handle: StreamHandle) -> Option<StreamId> {
-        if handle == StreamHandle::LEGACY {
-            return Some(self.streams[LEGACY as usize].id);
+    /// The calling thread's own default stream.
+    fn own_default_stream(&mut self) -> u32 {
+        let index = self.current.thread.0 as usize;
+        if self.per_thread.len() <= index {
+            self.per_thread.resize(index + 1, None);
         }
-        let stream = self.stream_handles.get(handle_key(STREAMS, handle.0)?)?;
-        Some(self.streams[*stream as usize].id)
+        if let Some(stream) = self.per_thread[index] {
+            return stream;
+        }
+        let id = self.fresh_stream();
+        let stream = self.streams.insert(Stream::new(id, true)) as u32;
+        self.blocking_streams += 1;
+        self.per_thread[index] = Some(stream);
+        stream
+    }
+
+    /// The place of a live stream; of the thread that called last where it is a default stream of its own.
+    pub(super) fn find_stream(&self, handle: StreamHandle) -> Option<u32> {
+        match handle {
+            StreamHandle::LEGACY => Some(LEGACY),
+            StreamHandle::PER_THREAD => self.per_thread.get(self.current.thread.0 as usize).copied().flatten(),
+            _ => self.stream_handles.get(self.handle_key(STREAMS, handle.0)?).copied(),
+        }
+    }
+
+    /// The id of a live stream, for lanes and tests. [`StreamHandle::PER_THREAD`] is that of the thread that called last.
+    pub fn stream_id(&self, handle: StreamHandle) -> Option<StreamId> {
+        self.find_stream(handle).map(|stream| self.streams[stream as usize].id)
+    }
+
+    /// What a question about the stream, or a wait for it, is about: the legacy stream speaks for all blocking ones.
+    fn asked(&self, stream: u32) -> SmallVec<[Position; 1]> {
+        let mut positions = SmallVec::from_slice(&[self.end_of(stream)]);
+        if stream == LEGACY && self.blocking_streams > 0 && self.profile.has(Quirk::NullStreamSpeaksForAll) {
+            let others = self.busy.iter().filter(|other| **other != LEGACY && self.streams[**other as usize].blocking);
+            positions.extend(others.map(|other| self.end_of(*other)));
+        }
+        positions
     }
 
     pub(super) fn end_of(&self, stream: u32) -> Position {
@@ -389,11 +471,11 @@ impl Engine {
     }
 
     pub(super) fn block<T: Default>(&self, until: Until, then: Then) -> Answer<T> {
-        Answer::Blocked(Wait { current: self.current, until, then, value: T::default() })
+        Answer::Blocked(Wait { current: self.current, resets: self.resets, until, then, value: T::default() })
     }
 
     pub(super) fn wait_for(&mut self, until: Until, then: Then) -> Answer<()> {
-        let wait = Wait { current: self.current, until, then, value: () };
+        let wait = Wait { current: self.current, resets: self.resets, until, then, value: () };
         if !self.is_over(&wait) {
             return Answer::Blocked(wait);
         }
