@@ -11,7 +11,8 @@ use std::process::ExitCode;
 
 use tenure_sim::profile::Profile;
 use tenure_tests::faulty::OnPurpose;
-use tenure_tests::matrix::{self, answer::Answers};
+use tenure_tests::matrix::answer::Answers;
+use tenure_tests::matrix::{self, world::GUARDED};
 
 struct Options {
     json: bool,
@@ -36,8 +37,9 @@ fn main() -> ExitCode {
             eprintln!("{panic}");
         }
     }));
+    let named = Profile::NAMES.iter().copied().chain([GUARDED]);
     let profiles: Vec<&'static str> =
-        Profile::NAMES.iter().copied().filter(|name| options.profile == "all" || options.profile == *name).collect();
+        named.filter(|name| options.profile == "all" || options.profile == *name).collect();
     let cells = matrix::cells(&options.matrix, &profiles);
     let cells: Vec<_> = cells.into_iter().step_by(options.sample).collect();
     if cells.is_empty() {
@@ -82,6 +84,6 @@ fn options() -> Result<Options, String> {
             _ => return Err(format!("unknown option {word}")),
         }
     }
-    let is_known = options.profile == "all" || Profile::NAMES.contains(&options.profile.as_str());
+    let is_known = ["all", GUARDED].contains(&&*options.profile) || Profile::NAMES.contains(&options.profile.as_str());
     if is_known { Ok(options) } else { Err(format!("no profile {}: {:?}", options.profile, Profile::NAMES)) }
 }

@@ -7,6 +7,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use tenure::driver::{Call, DriverError, ErrorKind};
 
@@ -79,6 +80,7 @@ pub struct Rules {
     rules: Mutex<Vec<Rule>>,
     nothing: AtomicBool,
     bare: AtomicBool,
+    delays: Mutex<Vec<(Call, Duration)>>,
 }
 
 impl Rules {
@@ -109,6 +111,21 @@ impl Rules {
         self.bare.load(Ordering::Relaxed)
     }
 
+    /// Every call of this kind takes so much longer from now on.
+    pub fn delay(&self, call: Call, time: Duration) {
+        self.delays.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((call, time));
+    }
+
+    /// Waits as long as a call of this kind is delayed.
+    pub fn wait(&self, call: Call) {
+        let delays = self.delays.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let time = delays.iter().find(|(delayed, _)| *delayed == call).map(|(_, time)| *time);
+        drop(delays);
+        if let Some(time) = time {
+            std::thread::sleep(time);
+        }
+    }
+
     /// From now on memory is given at no address, as some pools that are empty do.
     pub fn give_nothing(&self, nothing: bool) {
         // Relaxed: told on the thread that allocates.
@@ -128,6 +145,7 @@ impl Rules {
 
     /// No rule is in force any more; whether each had been applied.
     pub fn clear(&self) -> bool {
+        self.delays.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clear();
         std::mem::take(&mut *self.lock()).iter().all(|rule| rule.fired)
     }
 

@@ -75,6 +75,9 @@ fn main() -> ExitCode {
     }
 }
 
+/// Turns of a storm's worker.
+const WORKER_TURNS: u32 = 40;
+
 /// One device in four has no memory pools.
 fn has_pools(seed: u64) -> bool {
     seed % 4 != 3
@@ -201,6 +204,17 @@ fn scheduled(profile: Profile, seed: u64, options: &Options) -> Result<Tally, St
     let outcome = config.run(move |device| {
         let bench = SimBench::over(device.clone());
         let storm = Arc::new(Storm::new(Rig::with(&bench, Config::default().reclaim(ReclaimMode::Manual))));
+        // In every other storm a worker takes turns beside the threads, and leaves host functions, as a runtime's own.
+        let worker = (seed % 2 == 1).then(|| {
+            let (device, runtime) = (device.clone(), storm.rig().runtime.clone());
+            let body = move || {
+                for _ in 0..WORKER_TURNS {
+                    device.yield_now();
+                    runtime.work();
+                }
+            };
+            bench.driver().spawn("worker", body)
+        });
         let threads: Vec<_> = (0..threads)
             .map(|thread| {
                 let storm = storm.clone();
@@ -208,6 +222,7 @@ fn scheduled(profile: Profile, seed: u64, options: &Options) -> Result<Tally, St
             })
             .collect();
         threads.into_iter().for_each(|thread| thread.join());
+        worker.into_iter().for_each(|worker| worker.join());
         let storm = Arc::into_inner(storm).expect("all threads have ended");
         *told.lock().expect("no panic") = storm.end();
     });

@@ -60,6 +60,7 @@ impl<D: Driver> Tap<D> {
     fn pass<R>(&self, call: Call, body: impl FnOnce(&D) -> Result<R, D::Error>) -> Result<R, TapError<D::Error>> {
         let outside = INSIDE.replace(true);
         self.log.note(call);
+        self.rules.wait(call);
         let answer = match self.rules.judge(call) {
             Some((kind, when)) => {
                 if when == When::After {

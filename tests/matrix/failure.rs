@@ -2,11 +2,12 @@
 //! nothing is used after it was given back, and the runtime shuts down.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tenure::driver::{Call, ErrorKind, Image};
 use tenure::{Config, LaunchConfig, Queue, ReclaimMode, Result, Runtime, Write};
 
-use crate::bench::Bench;
+use crate::bench::Bench as _;
 
 use super::answer::Answer;
 use super::world::{D, World};
@@ -20,6 +21,8 @@ pub const WAYS: &[&str] = &[
     "every one",
     "the first, with its undoing",
     "the device is lost with it",
+    "each blocks for a while",
+    "success without memory",
 ];
 
 /// The calls that a program through the typed interface makes, each with the call that undoes it.
@@ -85,14 +88,23 @@ pub fn run(profile: &'static str, row: &'static str, column: &'static str) -> An
             }
         }
         "the device is lost with it" => rules.fail(call, 1, ErrorKind::DeviceLost),
+        "each blocks for a while" => rules.delay(call, Duration::from_millis(20)),
+        // Of calls that give memory; elsewhere nothing is different.
+        "success without memory" => rules.give_nothing(matches!(call, Call::Malloc | Call::MallocAsync)),
         other => unreachable!("no way {other}"),
     }
-    // What a call that failed after its effect made is nobody's: the driver keeps it, which is no fault of the core's.
-    world.bench.allow(&["R5", "R1"]);
+    // What a call that failed after its effect made is nobody's, and what may be in use is kept: no fault of the core's.
+    let mut world = world;
+    world.leaks_allowed = true;
+    if call == Call::CaptureEnd {
+        // A capture that its end leaves open ends with its stream, and that is all the driver offers.
+        world.bench.allow(&["C1"]);
+    }
     let runtime = world.runtime.clone();
     let outcomes = program(&runtime);
     drop(runtime);
     world.tap.rules.clear();
+    world.tap.rules.give_nothing(false);
     // A program whose every step is refused has shown nothing; which are is data in no table, but some must go.
     let refused = outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).next();
     let answer = match refused {

@@ -13,6 +13,7 @@ use std::time::Duration;
 use tenure::driver::{Driver, Priority};
 use tenure::pinned::HostMemory;
 use tenure::{Queue, Result, Runtime};
+use tenure_sim::code::Code;
 
 use crate::bench::Bench;
 use crate::rig::{Brake, deadline};
@@ -49,7 +50,9 @@ pub const STATES: &[&str] = &[
     "draining",
     "shut",
     "lost",
-    "stream broken",
+    "driver gone",
+    "child of a fork",
+    "waits fail",
 ];
 
 /// Polls once. Pending is fine.
@@ -264,7 +267,9 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
 
 /// Runs the call of the row in the state of the column.
 pub fn in_state(profile: &'static str, row: &'static str, column: &'static str) -> Answer {
-    let world = World::new(profile);
+    let mut world = World::new(profile);
+    // A wait that fails leaves what it was for in use, as far as anybody knows.
+    world.leaks_allowed = column == "waits fail";
     let mut objects = world.objects();
     let call = call::named(row);
     let mut run = |world: &World| {
@@ -278,9 +283,7 @@ pub fn in_state(profile: &'static str, row: &'static str, column: &'static str) 
             let stopped = world.runtime.stream().expect("a stream");
             let brake = Brake::new(&world.bench);
             brake.hold(&stopped);
-            let answer = run(&world);
-            brake.release();
-            answer
+            released_after(MOMENT, brake, || run(&world))
         }
         "capture open elsewhere" => beside_a_capture(&world, || run(&world)),
         "capture of other code, announced" => beside_foreign_capture(&world, || run(&world)),
@@ -293,7 +296,16 @@ pub fn in_state(profile: &'static str, row: &'static str, column: &'static str) 
             world.bench.lose_device();
             run(&world)
         }
-        "stream broken" => {
+        "driver gone" => {
+            world.bench.driver().lose_device(Code::DRIVER_UNLOADING);
+            run(&world)
+        }
+        // What the driver answers there; the process itself is not forked.
+        "child of a fork" => {
+            world.bench.driver().lose_device(Code(3));
+            run(&world)
+        }
+        "waits fail" => {
             use tenure::driver::{Call as DriverCall, ErrorKind};
             world.tap.rules.fail_always(DriverCall::StreamSynchronize, ErrorKind::Unknown);
             // Something to wait for, which fails.
@@ -316,7 +328,7 @@ fn beside_a_capture(world: &World, run: impl FnOnce() -> Answer) -> Answer {
     let thread = std::thread::spawn(move || {
         runtime.capture(|_| {
             let _ = begun.send(());
-            let _ = end.recv_timeout(Duration::from_millis(50));
+            let _ = end.recv_timeout(MOMENT);
             Ok(())
         })
     });
@@ -339,7 +351,7 @@ fn beside_foreign_capture(world: &World, run: impl FnOnce() -> Answer) -> Answer
         let raw = sim.stream_create(Priority::Normal).expect("a stream");
         sim.capture_begin(&raw, tenure::driver::CaptureMode::Global).expect("a capture begins");
         let _ = begun.send(());
-        let _ = end.recv_timeout(Duration::from_millis(50));
+        let _ = end.recv_timeout(MOMENT);
         let graph = sim.capture_end(&raw).map(|graph| sim.graph_destroy(graph));
         drop(guard);
         // SAFETY: S6. The stream is this function's own, and idle.
@@ -366,8 +378,24 @@ fn while_draining(world: &World, run: impl FnOnce() -> Answer) -> Answer {
     let runtime = world.runtime.clone();
     let shutdown = std::thread::spawn(move || runtime.shutdown(Duration::from_millis(100)));
     std::thread::sleep(Duration::from_millis(10));
-    let answer = run();
-    brake.release();
+    let answer = released_after(MOMENT, brake, run);
     let _ = shutdown.join();
     answer
+}
+
+/// How long what stands in the way stays there: longer than any call takes that does not wait for it.
+const MOMENT: Duration = Duration::from_millis(50);
+
+/// Runs `call`, and lets the device go on after a while: a call may wait for it.
+fn released_after<R>(time: Duration, brake: Brake<'_, crate::bench::SimBench>, call: impl FnOnce() -> R) -> R {
+    let (done, is_done) = channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let _ = is_done.recv_timeout(time);
+            brake.release();
+        });
+        let answer = call();
+        drop(done);
+        answer
+    })
 }
