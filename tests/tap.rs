@@ -5,8 +5,8 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use tenure::driver::{
-    Argument, Call, Capabilities, CaptureMode, CaptureStatus, DeviceAddress, Driver, GraphDescription, HostAccess,
-    HostFunction, HostPointer, Image, LaunchConfig, Location, Priority, Progress, Timing,
+    Argument, Call, Capabilities, CaptureMode, CaptureStatus, Coverage, DeviceAddress, Driver, GraphDescription,
+    HostAccess, HostFunction, HostPointer, Image, LaunchConfig, Location, Priority, Process, Progress, Timing,
 };
 
 use crate::counting::Log;
@@ -97,6 +97,10 @@ impl<D: Driver> Driver for Tap<D> {
 
     fn last_error(&self) -> Option<i32> {
         self.inner.last_error()
+    }
+
+    fn process(&self) -> Process {
+        self.inner.process()
     }
 
     fn stream_create(&self, priority: Priority) -> Result<Self::Stream, Self::Error> {
@@ -198,6 +202,10 @@ impl<D: Driver> Driver for Tap<D> {
 
     fn host_is_registered(&self, pointer: HostPointer) -> Result<bool, Self::Error> {
         self.pass(Call::HostIsRegistered, |driver| driver.host_is_registered(pointer))
+    }
+
+    fn host_coverage(&self, base: HostPointer, bytes: usize) -> Result<Coverage, Self::Error> {
+        self.pass(Call::HostIsRegistered, |driver| driver.host_coverage(base, bytes))
     }
 
     unsafe fn copy(&self, stream: &Self::Stream, to: Location, from: Location, bytes: u64) -> Result<(), Self::Error> {

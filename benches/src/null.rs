@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tenure::ErrorKind;
 use tenure::driver::{
     Argument, Call, Capabilities, CaptureMode, CaptureStatus, DeviceAddress, Driver, DriverError, GraphDescription,
-    HostAccess, HostFunction, HostPointer, Image, LaunchConfig, Location, Priority, Progress, Timing,
+    HostAccess, HostFunction, HostPointer, Image, LaunchConfig, Location, Priority, Process, Progress, Timing,
 };
 
 /// What some calls cost, in nanoseconds. Zero, the default, is no more than the call itself.
@@ -41,6 +41,7 @@ pub struct Null {
 struct State {
     busy: AtomicBool,
     next: AtomicU64,
+    process: Process,
     costs: Costs,
     counts: Option<parking_lot::Mutex<BTreeMap<Call, u64>>>,
     asked: Option<Asked>,
@@ -161,6 +162,10 @@ impl Driver for Null {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities::default()
+    }
+
+    fn process(&self) -> Process {
+        self.state.process.clone()
     }
 
     fn stream_create(&self, _: Priority) -> Answer<Handle> {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::capture::gate::{CaptureGate, Entry};
-use crate::driver::{Call, Capabilities, CaptureMode, Driver};
+use crate::driver::{Call, Capabilities, CaptureMode, Driver, Process};
 use crate::error::{DriverFailure, Error, Result};
 use crate::hold::MayWait;
 use crate::mutant;
@@ -17,6 +17,8 @@ pub struct Context<D: Driver> {
     pub driver: D,
     pub capabilities: Capabilities,
     pub captures: CaptureGate,
+    /// Whose registrations the driver's are.
+    pub process: Process,
     // Set once and for all by the first sticky error (R6). Read before waits and in drops, never on the launch path:
     // there the driver itself refuses.
     lost: ArcCell<Option<Arc<DriverFailure>>>,
@@ -33,9 +35,10 @@ const ERRORS_KEPT: usize = 16;
 impl<D: Driver> Context<D> {
     /// A context around `driver`.
     pub fn new(driver: D) -> Self {
-        let capabilities = driver.capabilities();
+        let (capabilities, process) = (driver.capabilities(), driver.process());
         Self {
             driver,
+            process,
             capabilities,
             captures: CaptureGate::new(),
             lost: ArcCell::new(Arc::new(None)),

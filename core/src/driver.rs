@@ -29,6 +29,8 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+pub use crate::registration::process::Process;
+
 /// A device address. Zero is the address of a zero-size allocation, which no driver ever sees (O8).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeviceAddress(pub u64);
@@ -220,6 +222,17 @@ pub enum HostAccess {
     Read,
     /// The device reads and writes.
     ReadWrite,
+}
+
+/// What of a range of host memory is registered, by anybody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coverage {
+    /// Not a byte.
+    None,
+    /// All of it, by one registration.
+    Whole,
+    /// A part of it; or all, by several registrations.
+    Part,
 }
 
 /// A graph as text and drawings need it.
@@ -456,6 +469,15 @@ pub trait Driver: Send + Sync + Sized + 'static {
         None
     }
 
+    /// Whose registrations of host memory this driver's are: those of the process that this code runs in. Runtimes whose
+    /// drivers give an equal process share what is registered (P13).
+    ///
+    /// A simulated device, which has registrations of its own, gives a process of its own, the same each time. A driver
+    /// around a driver gives that one's.
+    fn process(&self) -> Process {
+        Process::this()
+    }
+
     // --- streams
 
     /// Makes a stream that does not synchronize with the default one. Not guarded; does not wait.
@@ -529,10 +551,12 @@ pub trait Driver: Send + Sync + Sized + 'static {
     /// - All work that uses it has completed or is ordered before this call in the order of `stream`.
     unsafe fn free_async(&self, stream: &Self::Stream, address: DeviceAddress) -> Result<(), Self::Error>;
 
-    /// Allocates `bytes` (at least 1) of page-locked host memory, aligned for every element type. Guarded; may wait.
+    /// Allocates `bytes` (at least 1) of page-locked host memory, aligned to 256 bytes or more. Guarded; may wait. What a
+    /// call that fails has allocated is lost.
     fn host_alloc(&self, bytes: usize) -> Result<HostPointer, Self::Error>;
 
-    /// Gives memory of [`host_alloc`](Self::host_alloc) back. Guarded; may wait for the whole device.
+    /// Gives memory of [`host_alloc`](Self::host_alloc) back. Guarded; may wait for the whole device. After a call that
+    /// fails the memory is neither used nor freed again, until the driver hands it out anew (P9).
     ///
     /// # Safety
     /// - `pointer` came from `host_alloc` and was not freed.
@@ -540,7 +564,10 @@ pub trait Driver: Send + Sync + Sized + 'static {
     unsafe fn host_free(&self, pointer: HostPointer) -> Result<(), Self::Error>;
 
     /// Registers (page-locks) `bytes` (at least 1) of host memory. Guarded; never concurrent with another register or
-    /// unregister (P6: the core's pin driver lock).
+    /// unregister of the process (P6: the core's pin driver lock).
+    ///
+    /// A call that fails may have registered the range all the same. So the core asks afterwards; where the range is
+    /// registered and a stranger could have done that, it undoes nothing and keeps what keeps the memory (P4, P10).
     ///
     /// # Safety
     /// - The range is mapped, and stays so until it was unregistered.
@@ -549,16 +576,28 @@ pub trait Driver: Send + Sync + Sized + 'static {
     /// Undoes one registration, named by its base. Guarded; waits for the whole device on real backends, so only the
     /// worker and explicit frees call it.
     ///
+    /// A call that fails may have had its effect: the core asks, and keeps range and memory unless nothing of the range is
+    /// registered any more (P9).
+    ///
     /// # Safety
     /// - `base` is the base of a live registration made by this driver.
     /// - All work that uses the range has completed.
     unsafe fn host_unregister(&self, base: HostPointer) -> Result<(), Self::Error>;
 
-    /// The device's address of a registered byte.
+    /// The device's address of a registered byte. A failure leaves nothing; an address of zero counts as one.
     fn host_device_address(&self, pointer: HostPointer) -> Result<DeviceAddress, Self::Error>;
 
-    /// Whether the byte at `pointer` is registered, by anybody.
+    /// Whether the byte at `pointer` is registered, by anybody. Not guarded. A driver that does not know the memory may
+    /// also fail with [`ErrorKind::InvalidValue`]; any other error says nothing, and leaves nothing.
     fn host_is_registered(&self, pointer: HostPointer) -> Result<bool, Self::Error>;
+
+    /// What of `bytes` (at least 1) of host memory is registered, by anybody. Not guarded.
+    ///
+    /// For drivers that have no such question, this asks for the first byte of each page and for the last byte, and whether
+    /// the device's addresses of them are in one line. It does not see a border of two registrations over which they are.
+    fn host_coverage(&self, base: HostPointer, bytes: usize) -> Result<Coverage, Self::Error> {
+        crate::registration::probe(self, base, bytes)
+    }
 
     /// Tells a driver that watches that the host is about to touch memory which the device may use as well. No driver
     /// call: real backends do nothing; the simulator sees races with it (O3).

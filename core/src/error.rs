@@ -96,6 +96,11 @@ pub enum Misuse {
         /// Elements given.
         actual: usize,
     },
+    /// Host memory is not aligned for its elements.
+    Misaligned {
+        /// What they need, in bytes.
+        align: usize,
+    },
     /// The stream is not an adopted one.
     NotAdopted,
     /// An owner's drop, or a waker, panicked in a release. The panic hook has told of it, and the release went on (R4).
@@ -117,10 +122,12 @@ pub enum PinError {
         /// Bytes that were asked for.
         wanted: usize,
     },
-    /// The range overlaps a live registration without lying in it (P8).
+    /// The range overlaps a live registration, of this process or of other code in it, without lying in one (P8, P10).
     Overlap,
     /// A failed unregister left the range in quarantine (P9).
     Quarantined,
+    /// The registration that covers the range lets the device only read it (P15): end the wraps that are read from first.
+    ReadOnly,
     /// The registration that covers the range belongs to a scope, which ends it without asking others (P4).
     Scoped,
     /// Work on the memory is not known to have ended: it stays registered and alive (P11).
@@ -190,6 +197,7 @@ impl fmt::Display for Misuse {
             Self::LengthMismatch { expected, actual } => {
                 write!(f, "{expected} elements are needed, {actual} were given")
             }
+            Self::Misaligned { align } => write!(f, "the elements need memory that is aligned to {align} bytes"),
             Self::PanickedInRelease => f.write_str("an owner's drop, or a waker, panicked in a release, which went on"),
             Self::ScopedInCapture => f.write_str("a graph could outlive the scope of this memory"),
             Self::SizeOverflow => f.write_str("the size in bytes does not fit"),
@@ -205,6 +213,7 @@ impl fmt::Display for PinError {
             }
             Self::Overlap => f.write_str("the range overlaps a live registration without lying in it"),
             Self::Quarantined => f.write_str("the range is in quarantine after a failed unregister"),
+            Self::ReadOnly => f.write_str("the registration that covers the range lets the device only read"),
             Self::Scoped => f.write_str("the registration belongs to a scope"),
             Self::StillInUse => f.write_str("work on the memory is not known to have ended"),
             Self::Shared => f.write_str("other wraps, or graphs, still use the registration"),

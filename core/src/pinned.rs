@@ -2,6 +2,7 @@
 //!
 //! - [`Runtime::wrap`] takes a `Vec` or a box and gives it back by [`Pinned::into_owner`];
 //! - [`Runtime::wrap_shared`] takes an `Arc<[T]>`, which the device may only read;
+//! - [`Runtime::wrap_read_only`] takes memory that is not to be written, and gives it back;
 //! - [`Runtime::scope`] borrows, and waits at the end;
 //! - [`Runtime::wrap_raw`] takes a pointer, and is `unsafe`;
 //! - [`Runtime::alloc_host`] lets the driver allocate.
@@ -17,12 +18,13 @@ use std::ptr::NonNull;
 use crate::buffer::{Backing, Freed, Readable, Region, Storage, View, ViewMut, Writable};
 use crate::driver::{DeviceAddress, Driver, HostAccess, HostPointer};
 use crate::error::{Error, Misuse, PinError, Result};
-use crate::hold::{MayWait, Place, is_within};
+use crate::hold::MayWait;
 use crate::mutant;
 use crate::ownership::{Access, Points};
 use crate::reclaim::{Resource, Retired};
+use crate::registration::process::Alike;
 use crate::registration::state::ScopeId;
-use crate::registration::{HostRange, Owner, Pin, Request};
+use crate::registration::{HostRange, Owner, Pin, Released, Request, drop_owners};
 use crate::runtime::{Anchor, Element, Runtime};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Arc, thread};
@@ -31,7 +33,8 @@ use crate::sync::{Arc, thread};
 ///
 /// # Safety
 /// - `range` names memory that the value owns, exclusively, and that stays where it is when the value is moved.
-/// - The memory is valid, and written by nobody else, for as long as the value lives.
+/// - The memory is valid for reads, and written by nobody else, for as long as the value lives; also for writes, unless the
+///   value is only given to [`Runtime::wrap_read_only`].
 pub unsafe trait HostMemory: Send + 'static {
     /// The type of its elements.
     type Item: Element;
@@ -64,7 +67,49 @@ pub struct WrapError<O> {
     /// Why.
     pub error: Error,
     /// What was given.
-    pub owner: O,
+    pub owner: Returned<O>,
+}
+
+/// What was to be wrapped, given back; unless the driver may have registered its memory all the same, and would not undo
+/// that: then it is kept for ever, since memory lives at least as long as it is registered (P4, P9).
+#[derive(Debug)]
+pub struct Returned<O>(Option<O>);
+
+impl<O> Returned<O> {
+    /// What was given, or nothing where it is kept.
+    pub fn into_inner(self) -> Option<O> {
+        self.0
+    }
+
+    /// Whether it is kept, because the driver may still have its memory.
+    pub fn is_kept(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+/// # Panics
+/// Where it [is kept](Self::is_kept): a driver failed a register after its effect, or failed to undo one.
+impl<O> Deref for Returned<O> {
+    type Target = O;
+
+    fn deref(&self) -> &O {
+        self.0.as_ref().expect("the memory is kept, since the driver may have it: see `Returned::is_kept`")
+    }
+}
+
+impl<O: PartialEq<U>, U> PartialEq<U> for Returned<O> {
+    fn eq(&self, other: &U) -> bool {
+        self.0.as_ref().is_some_and(|owner| owner == other)
+    }
+}
+
+// SAFETY: P4. It owns what it holds, and has no bytes where it holds nothing.
+unsafe impl<O: HostMemory> HostMemory for Returned<O> {
+    type Item = O::Item;
+
+    fn range(&mut self) -> (NonNull<O::Item>, usize) {
+        self.0.as_mut().map_or((NonNull::dangling(), 0), O::range)
+    }
 }
 
 impl<O> std::fmt::Display for WrapError<O> {
@@ -92,8 +137,8 @@ pub(crate) struct PinLease<D: Driver> {
     /// The device's address of the wrap's first byte.
     pub(crate) device: DeviceAddress,
     pub(crate) anchor: Arc<Anchor<D>>,
-    /// The wrap's own owner, where the registration was made with another. That one keeps the memory registered and
-    /// alive; this one is kept so that it can be given back.
+    /// The wrap's own owner, where the registration was made with another, or with none. It can be given back; otherwise
+    /// it stays until the work on the memory has completed, or goes with the registration if this wrap is the last (P4).
     own: std::sync::Mutex<Owner>,
     /// Whether it is of a scope, which a graph could outlive.
     pub(crate) scoped: bool,
@@ -117,15 +162,32 @@ impl<D: Driver> Drop for PinLease<D> {
     fn drop(&mut self) {
         // Relaxed, and no swap: `&mut` proves that nobody else is at it.
         let ended = self.ended.load(Ordering::Relaxed);
+        let own = inside(&mut self.own).take();
+        if ended && !mutant!("p5_given_back_twice") {
+            return retire_owner(&self.anchor, &self.pin, own);
+        }
         // P7: no driver call, no wait.
-        if let Some(epoch) = self.give_back_unless(ended) {
+        let parted = self.anchor.pins.part(&self.pin, own, true);
+        if let Some(epoch) = parted.epoch.filter(|_| parted.retires) {
             retire(&self.anchor, &self.pin, epoch);
         }
+        retire_owner(&self.anchor, &self.pin, parted.owner);
     }
 }
 
+/// Queues the one ticket of a range. The caller has filed it.
 fn retire<D: Driver>(anchor: &Anchor<D>, pin: &Arc<Pin<D>>, epoch: u64) {
     let resource = Resource::Pin(pin.clone(), epoch);
+    anchor.reclaim.retire(Retired { resource, points: Points::new() });
+}
+
+/// Keeps an owner until the work on its memory has completed (P4).
+fn retire_owner<D: Driver>(anchor: &Anchor<D>, pin: &Arc<Pin<D>>, owner: Owner) {
+    let Some(owner) = owner else { return };
+    if mutant!("p4_own_owner_at_once") {
+        return drop(owner);
+    }
+    let resource = Resource::Owner(pin.clone(), owner);
     anchor.reclaim.retire(Retired { resource, points: Points::new() });
 }
 
@@ -169,14 +231,39 @@ impl<D: Driver> Runtime<D> {
     /// assert_eq!(back, [1, 2, 3]);
     /// # Ok::<(), tenure::Error>(())
     /// ```
-    pub fn wrap<O: HostMemory>(&self, mut owner: O) -> std::result::Result<Pinned<O::Item, D>, WrapError<O>> {
+    pub fn wrap<O: HostMemory>(&self, owner: O) -> std::result::Result<Pinned<O::Item, D>, WrapError<O>> {
+        self.wrap_owner(owner, HostAccess::ReadWrite)
+    }
+
+    /// Makes memory that the caller hands over reachable for the device, which may only read it; without a copy. The
+    /// process itself need not be able to write it: a file that is mapped to be read, say.
+    ///
+    /// # Errors
+    /// As for [`wrap`](Self::wrap). A driver that cannot register memory which the process may only read refuses with its
+    /// own error.
+    pub fn wrap_read_only<O: HostMemory>(
+        &self,
+        owner: O,
+    ) -> std::result::Result<SharedPinned<O::Item, D>, WrapError<O>> {
+        self.wrap_owner(owner, HostAccess::Read).map(SharedPinned)
+    }
+
+    fn wrap_owner<O: HostMemory>(
+        &self,
+        mut owner: O,
+        access: HostAccess,
+    ) -> std::result::Result<Pinned<O::Item, D>, WrapError<O>> {
         let (start, len) = owner.range();
         let start = HostPointer(start.cast());
-        if len * size_of::<O::Item>() == 0 {
-            return Ok(Pinned { empty: std::sync::Mutex::new(Some(Box::new(owner))), ..Pinned::empty() });
+        match byte_range::<O::Item>(start, len) {
+            Ok(Some(range)) => {
+                let request = Request { range, access, scope: None };
+                let pinned = self.pin(request, len, Some(Box::new(owner)), None);
+                pinned.map_err(|(error, owner)| WrapError { error, owner: downcast(owner) })
+            }
+            Ok(None) => Ok(Pinned { empty: std::sync::Mutex::new(Some(Box::new(owner))), ..Pinned::empty(len) }),
+            Err(error) => Err(WrapError { error, owner: Returned(Some(owner)) }),
         }
-        let pinned = self.pin(start, len, None, Some(Box::new(owner)));
-        pinned.map_err(|(error, owner)| WrapError { error, owner: downcast(owner) })
     }
 
     /// Makes shared memory reachable for the device, which may only read it; without a copy.
@@ -188,28 +275,32 @@ impl<D: Driver> Runtime<D> {
         owner: std::sync::Arc<[T]>,
     ) -> std::result::Result<SharedPinned<T, D>, WrapError<std::sync::Arc<[T]>>> {
         let (start, len) = (HostPointer(NonNull::from(&*owner).cast()), owner.len());
-        if len * size_of::<T>() == 0 {
-            return Ok(SharedPinned(Pinned::empty()));
+        match byte_range::<T>(start, len) {
+            Ok(Some(range)) => {
+                let request = Request { range, access: reading(), scope: None };
+                let pinned = self.pin(request, len, Some(Box::new(owner)), Some(is_one_arc::<T>));
+                pinned.map(SharedPinned).map_err(|(error, owner)| WrapError { error, owner: downcast(owner) })
+            }
+            Ok(None) => Ok(SharedPinned(Pinned::empty(len))),
+            Err(error) => Err(WrapError { error, owner: Returned(Some(owner)) }),
         }
-        let pinned = self.pin(start, len, None, Some(Box::new(owner)));
-        pinned.map(SharedPinned).map_err(|(error, owner)| WrapError { error, owner: downcast(owner) })
     }
 
     /// Makes `len` elements at `start` reachable for the device.
     ///
     /// # Safety
     /// - The memory is valid for reads and writes, at its present place, until it is released: [`Pinned::free`]
-    ///   returned [`Freed::Now`], or the runtime was shut down with nothing left.
+    ///   returned [`Freed::Now`], or the runtime was shut down with nothing left (registrations that other runtimes of
+    ///   the process hold on count as left).
     /// - The host touches it only through views ([`Pinned::read`], [`Pinned::write`]), or knows otherwise that no work
     ///   uses it.
     ///
     /// # Errors
     /// As for [`wrap`](Self::wrap).
     pub unsafe fn wrap_raw<T: Element>(&self, start: NonNull<T>, len: usize) -> Result<Pinned<T, D>> {
-        if len * size_of::<T>() == 0 {
-            return Ok(Pinned::empty());
-        }
-        self.pin(HostPointer(start.cast()), len, None, None).map_err(|(error, _)| error)
+        let Some(range) = byte_range::<T>(HostPointer(start.cast()), len)? else { return Ok(Pinned::empty(len)) };
+        let request = Request { range, access: HostAccess::ReadWrite, scope: None };
+        self.pin(request, len, None, None).map_err(|(error, _)| error)
     }
 
     /// Runs `body`, in which borrowed memory can be wrapped; before it returns, all work on that memory has completed
@@ -244,27 +335,55 @@ impl<D: Driver> Runtime<D> {
         let scope = Scope { runtime: self, id, leases: std::sync::Mutex::new(Vec::new()), borrow: PhantomData };
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(&scope)));
         let ended = scope.end(&mut may);
+        // An error that another outcome outweighs is kept (R7).
+        let keep = |error| self.anchor.context.keep_untold(error);
         match outcome {
-            Ok(outcome) => outcome.and_then(|value| ended.map(|()| value)),
-            Err(panic) => std::panic::resume_unwind(panic),
+            Ok(Ok(value)) => ended.map(|()| value),
+            Ok(Err(error)) => {
+                ended.unwrap_or_else(keep);
+                Err(error)
+            }
+            Err(panic) => {
+                ended.unwrap_or_else(keep);
+                std::panic::resume_unwind(panic)
+            }
         }
     }
 
     fn pin<T: Element>(
         &self,
-        start: HostPointer,
+        request: Request,
         len: usize,
-        scope: Option<ScopeId>,
         owner: Owner,
+        alike: Option<Alike>,
     ) -> std::result::Result<Pinned<T, D>, (Error, Owner)> {
         if let Err(error) = self.anchor.check_open() {
             return Err((error, owner));
         }
-        let range = HostRange { base: start, bytes: len * size_of::<T>() };
-        let request = Request { range, access: HostAccess::ReadWrite, scope };
-        let (pin, own) = self.anchor.pins.pin(&self.anchor.context, request, owner)?;
-        Ok(Pinned::new(self.anchor.clone(), pin, own, scope.is_some(), start, len))
+        let (pin, own) = self.anchor.pins.pin_alike(&self.anchor.context, request, owner, alike)?;
+        Ok(Pinned::new(self.anchor.clone(), pin, own, request.scope.is_some(), request.range.base, len))
     }
+}
+
+/// The bytes of `len` elements at `start`; `None` for no bytes.
+fn byte_range<T: Element>(start: HostPointer, len: usize) -> Result<Option<HostRange>> {
+    let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| isize::try_from(*bytes).is_ok());
+    let bytes = bytes.filter(|bytes| start.address().checked_add(*bytes).is_some()).ok_or(Misuse::SizeOverflow)?;
+    if bytes > 0 && !start.0.cast::<T>().is_aligned() {
+        return Err(Misuse::Misaligned { align: align_of::<T>() }.into());
+    }
+    Ok((bytes > 0).then_some(HostRange { base: start, bytes }))
+}
+
+/// What memory that the device only reads is registered for: also what the process may only read can be.
+fn reading() -> HostAccess {
+    if mutant!("p15_shared_asks_for_writes") { HostAccess::ReadWrite } else { HostAccess::Read }
+}
+
+fn is_one_arc<T: Element>(one: &(dyn Any + Send), other: &(dyn Any + Send)) -> bool {
+    let arc = |owner: &dyn Any| owner.downcast_ref::<std::sync::Arc<[T]>>().cloned();
+    let both = arc(one).zip(arc(other));
+    both.is_some_and(|(one, other)| std::sync::Arc::ptr_eq(&one, &other))
 }
 
 /// A place in which borrowed memory is wrapped. See [`Runtime::scope`].
@@ -284,7 +403,7 @@ impl<'env, D: Driver> Scope<'_, 'env, D> {
     /// # Errors
     /// As for [`Runtime::wrap`].
     pub fn wrap<'s, T: Element>(&'s self, memory: &'env mut [T]) -> Result<ScopedPinned<'s, T, D>> {
-        let pinned = self.pin(NonNull::from(&mut *memory).cast(), memory.len())?;
+        let pinned = self.pin(NonNull::from(&mut *memory).cast(), memory.len(), HostAccess::ReadWrite)?;
         Ok(ScopedPinned { pinned, scope: PhantomData })
     }
 
@@ -293,42 +412,52 @@ impl<'env, D: Driver> Scope<'_, 'env, D> {
     /// # Errors
     /// As for [`Runtime::wrap`].
     pub fn wrap_shared<'s, T: Element>(&'s self, memory: &'env [T]) -> Result<ScopedShared<'s, T, D>> {
-        let pinned = self.pin(NonNull::from(memory).cast(), memory.len())?;
+        let pinned = self.pin(NonNull::from(memory).cast(), memory.len(), reading())?;
         Ok(ScopedShared { pinned, scope: PhantomData })
     }
 
-    fn pin<T: Element>(&self, start: NonNull<T>, len: usize) -> Result<Pinned<T, D>> {
-        if len * size_of::<T>() == 0 {
-            return Ok(Pinned::empty());
-        }
-        let pinned = self.runtime.pin(HostPointer(start.cast()), len, Some(self.id), None);
-        let pinned = pinned.map_err(|(error, _)| error)?;
+    fn pin<T: Element>(&self, start: NonNull<T>, len: usize, access: HostAccess) -> Result<Pinned<T, D>> {
+        let Some(range) = byte_range::<T>(HostPointer(start.cast()), len)? else { return Ok(Pinned::empty(len)) };
+        let request = Request { range, access, scope: Some(self.id) };
+        let pinned = self.runtime.pin(request, len, None, None).map_err(|(error, _)| error)?;
         if let Storage::Pin(lease) = &pinned.backing.storage {
             self.leases.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(lease.clone());
         }
         Ok(pinned)
     }
 
-    /// Ends every wrap of the scope: waits for its work, and unregisters what the scope registered.
+    /// Ends every wrap of the scope: waits for its work, and unregisters what the scope registered. Whatever one of them
+    /// meets, the others are ended as well: the first error is told, the others are kept (R7).
     fn end(self, may: &mut MayWait) -> Result<()> {
         let leases = self.leases.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         let anchor = &self.runtime.anchor;
         let mut outcome = Ok(());
         for lease in leases {
-            let finished = finish(anchor, &lease.pin, may);
-            let is_lost = finished.is_err();
-            outcome = outcome.and(finished);
-            let last = lease.end();
-            if is_lost {
-                // The range stays registered, and says so. After the end of the count, by which it would be pending.
-                anchor.pins.abandon(&lease.pin);
-            } else if let Some(epoch) = last
-                && outcome.is_ok()
-            {
-                outcome = release_scoped(anchor, &lease.pin, epoch, may);
+            if mutant!("p4_scope_stops_at_error") && outcome.is_err() {
+                let _forgotten = lease.end();
+                continue;
+            }
+            let ended = end_scoped(anchor, &lease, may);
+            match &outcome {
+                Ok(()) => outcome = ended,
+                Err(_) => ended.unwrap_or_else(|error| anchor.context.keep_untold(error)),
             }
         }
         outcome
+    }
+}
+
+fn end_scoped<D: Driver>(anchor: &Anchor<D>, lease: &PinLease<D>, may: &mut MayWait) -> Result<()> {
+    let finished = finish(anchor, &lease.pin, may);
+    let last = lease.end();
+    match (finished, last) {
+        (Err(error), _) => {
+            // The range stays registered, and says so. After the end of the count, by which it would be pending.
+            anchor.pins.abandon(&lease.pin);
+            Err(error)
+        }
+        (Ok(()), Some(epoch)) => release_scoped(anchor, &lease.pin, epoch, may),
+        (Ok(()), None) => Ok(()),
     }
 }
 
@@ -348,9 +477,18 @@ fn finish<D: Driver>(anchor: &Anchor<D>, pin: &Pin<D>, may: &mut MayWait) -> Res
 fn release_scoped<D: Driver>(anchor: &Anchor<D>, pin: &Arc<Pin<D>>, epoch: u64, may: &mut MayWait) -> Result<()> {
     loop {
         match anchor.pins.release(&anchor.context, pin, epoch, may) {
+            Some(Ok(Released::Undone(owners) | Released::Ceded(owners))) => {
+                drop_owners(&anchor.context, owners);
+                return Ok(());
+            }
             Some(outcome) => return outcome.map(drop),
             // A capture of another thread stands in the way; its end lets us in.
-            None => drop(anchor.context.captures.enter_waiting(may)?),
+            None => {
+                if let Err(error) = anchor.context.captures.enter_waiting(may) {
+                    retire_filed(anchor, pin, epoch);
+                    return Err(error);
+                }
+            }
         }
     }
 }
@@ -412,19 +550,18 @@ unsafe impl<T: Element, D: Driver> Readable<T, D> for ScopedShared<'_, T, D> {
     }
 }
 
-/// The owner of a failed wrap, which is of the type that was given.
-fn downcast<O: 'static>(owner: Owner) -> O {
-    let owner = owner.and_then(|owner| (owner as Box<dyn Any>).downcast::<O>().ok());
-    *owner.expect("a failed wrap gives its owner back (P9)")
+/// The owner of a failed wrap, which is of the type that was given; or none where it is kept (P9).
+fn downcast<O: 'static>(owner: Owner) -> Returned<O> {
+    Returned(owner.and_then(|owner| (owner as Box<dyn Any>).downcast::<O>().ok()).map(|owner| *owner))
 }
 
 impl<T: Element, D: Driver> Pinned<T, D> {
     #[inline]
-    pub(crate) fn empty() -> Self {
+    pub(crate) fn empty(len: usize) -> Self {
         Self {
             backing: Backing::new(Storage::Nothing(Arc::default())),
             start: HostPointer(NonNull::<T>::dangling().cast()),
-            len: 0,
+            len,
             empty: std::sync::Mutex::new(None),
             element: PhantomData,
         }
@@ -541,96 +678,163 @@ impl<T: Element, D: Driver> Pinned<T, D> {
 
     /// Waits for all work on the memory and unregisters it, so that it can be wrapped again, or let go, at once (P7).
     ///
-    /// [`Freed::Deferred`] when other wraps or graphs use the registration, or the calling thread is inside a capture:
-    /// it then happens when they end.
+    /// [`Freed::Deferred`] when other wraps or graphs, of this or of another runtime of the process, use the registration,
+    /// or the calling thread is inside a capture: it then happens when they end.
     ///
     /// # Errors
     /// `Lost`, `StreamBroken`, the driver's: the memory then stays registered and alive (P9, P11).
     pub fn free(self) -> Result<Freed> {
         match self.end() {
-            Ok(_owner) => Ok(Freed::Now),
+            Ok(owners) => {
+                if let Some((anchor, owners)) = owners {
+                    drop_owners(&anchor.context, owners);
+                }
+                Ok(Freed::Now)
+            }
             Err(Error::Pin(PinError::Shared)) => Ok(Freed::Deferred),
             Err(error) => Err(error),
         }
     }
 
-    /// As [`free`](Self::free), and gives back what was wrapped.
+    /// As [`free`](Self::free), and gives back what was wrapped. Where the registration was made by another wrap, it only
+    /// waits for the work on the memory: what this one was made with is given back, and the other's registration stays.
     ///
     /// # Errors
     /// Besides those of `free`: `PinError::OwnerType` when what was wrapped is no `O`; `PinError::Shared` when other wraps or graphs
-    /// use the registration, or the calling thread is inside a capture. With these two the handle comes back, unless another
-    /// wrap began at this very moment: then the owner goes with the last of them.
+    /// use the registration, or the calling thread is inside a capture. With these two, and inside a `use_on` closure, the
+    /// handle comes back, unless another wrap began at this very moment: then the owner goes with the last of them.
     pub fn into_owner<O: 'static>(mut self) -> std::result::Result<O, (Error, Option<Self>)> {
         if let Err(error) = self.gives_back::<O>() {
-            return Err((error.into(), Some(self)));
+            return Err((error, Some(self)));
         }
-        let own = match &mut self.backing.storage {
-            // A sharing wrap's own owner: the registration lives on with the other's.
-            Storage::Pin(lease) => Arc::get_mut(lease).and_then(|lease| inside(&mut lease.own).take()),
+        let owner = match &self.backing.storage {
+            Storage::Pin(_) => {
+                let owners = self.end().map_err(|error| (error, None))?;
+                owners.and_then(|(anchor, mut owners)| {
+                    // The wrap's own is the last.
+                    let at = owners.iter().rposition(|owner| owner.is::<O>());
+                    let owner = at.map(|at| owners.remove(at));
+                    drop_owners(&anchor.context, owners);
+                    owner
+                })
+            }
             _ => inside(&mut self.empty).take(),
         };
-        let owner = match own {
-            Some(owner) => Some(owner),
-            None => self.end().map_err(|error| (error, None))?,
-        };
-        let owner = owner.and_then(|owner| owner.downcast::<O>().ok());
+        let owner = owner.and_then(|owner| (owner as Box<dyn Any>).downcast::<O>().ok());
         owner.map(|owner| *owner).ok_or((PinError::OwnerType.into(), None))
     }
 
     /// Whether there is an `O` to be had, as far as can be told before the count goes.
-    fn gives_back<O: 'static>(&mut self) -> std::result::Result<(), PinError> {
+    fn gives_back<O: 'static>(&mut self) -> Result<()> {
         let is_kept_by = |owner: &mut std::sync::Mutex<Owner>| inside(owner).as_ref().map(|owner| owner.is::<O>());
         let right = match &mut self.backing.storage {
-            Storage::Pin(_) if is_within(Place::Capture) => return Err(PinError::Shared),
+            Storage::Pin(_) if MayWait::here()?.is_in_capture() => return Err(PinError::Shared.into()),
             Storage::Pin(lease) => {
                 let lease = Arc::get_mut(lease).ok_or(PinError::Shared)?;
                 match is_kept_by(&mut lease.own) {
-                    Some(right) => right,
-                    None => return lease.anchor.pins.gives_back::<O>(&lease.pin),
+                    Some(right) => {
+                        lease.anchor.pins.can_end(&lease.pin)?;
+                        right
+                    }
+                    None => return Ok(lease.anchor.pins.gives_back::<O>(&lease.pin)?),
                 }
             }
             _ => is_kept_by(&mut self.empty).unwrap_or(false),
         };
-        if right { Ok(()) } else { Err(PinError::OwnerType) }
+        if right { Ok(()) } else { Err(PinError::OwnerType.into()) }
     }
 
-    /// Gives the count back; if it was the last, waits, unregisters, and hands the owner out.
-    fn end(self) -> Result<Owner> {
+    /// Gives the count back. If it was the last, waits, unregisters, and hands out what kept the memory; if the wrap has an
+    /// owner of its own, waits, and hands that out.
+    fn end(self) -> Result<Option<Owners<D>>> {
         let Storage::Pin(lease) = self.backing.storage else { return Ok(None) };
         let mut may = MayWait::here()?;
         if may.is_in_capture() && !mutant!("p7_free_waits_in_capture") {
             return Err(PinError::Shared.into());
         }
+        let mut lease = Arc::try_unwrap(lease).map_err(|_shared| PinError::Shared)?;
         let (anchor, pin) = (lease.anchor.clone(), lease.pin.clone());
-        let last = Arc::try_unwrap(lease).ok().and_then(|lease| lease.end());
-        release_now(&anchor, &pin, last.ok_or(PinError::Shared)?, &mut may)
+        let own = inside(&mut lease.own).take();
+        // Relaxed: the lease is this thread's.
+        let parted = match lease.ended.swap(true, Ordering::Relaxed) {
+            true => return Err(PinError::Shared.into()),
+            false => anchor.pins.part(&pin, own, false),
+        };
+        drop(lease);
+        let owners = match (parted.epoch, parted.owner) {
+            (Some(epoch), _) => release_now(&anchor, &pin, epoch, &mut may)?,
+            (None, Some(own)) => vec![wait_for_owner(&anchor, &pin, own, &mut may)?],
+            (None, None) => return Err(PinError::Shared.into()),
+        };
+        Ok(Some((anchor, owners)))
     }
 }
+
+/// What kept memory, and the runtime to tell where dropping it panics.
+type Owners<D> = (Arc<Anchor<D>>, Vec<Box<dyn Any + Send>>);
 
 fn inside(owner: &mut std::sync::Mutex<Owner>) -> &mut Owner {
     owner.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Waits for a registration whose last count is gone, releases it here and now, and hands its owner out.
-fn release_now<D: Driver>(anchor: &Anchor<D>, pin: &Arc<Pin<D>>, epoch: u64, may: &mut MayWait) -> Result<Owner> {
-    let released = match pin.record.wait(&anchor.context, Access::Write, may) {
+/// Waits for the work on memory whose registration lives on with others, and hands the owner out.
+fn wait_for_owner<D: Driver>(
+    anchor: &Anchor<D>,
+    pin: &Arc<Pin<D>>,
+    own: Box<dyn Any + Send>,
+    may: &mut MayWait,
+) -> Result<Box<dyn Any + Send>> {
+    let waited = match mutant!("p4_owner_back_unwaited") {
+        true => Ok(()),
+        false => pin.record.wait(&anchor.context, Access::Write, may),
+    };
+    match waited {
+        Ok(()) => Ok(own),
+        Err(error) => {
+            retire_owner(anchor, pin, Some(own));
+            Err(error)
+        }
+    }
+}
+
+/// Waits for a registration whose last count is gone, releases it here and now, and hands its owners out.
+fn release_now<D: Driver>(
+    anchor: &Anchor<D>,
+    pin: &Arc<Pin<D>>,
+    epoch: u64,
+    may: &mut MayWait,
+) -> Result<Vec<Box<dyn Any + Send>>> {
+    // P3. Reads as well: what the device only reads is not to go under it.
+    let access = if mutant!("p3_free_passes_reads") { Access::Read } else { Access::Write };
+    let released = match pin.record.wait(&anchor.context, access, may) {
         Ok(()) => anchor.pins.release(&anchor.context, pin, epoch, may),
         Err(error) => {
             // Not known to have ended: the worker releases it if it does, and leaks it if not (P11).
-            retire(anchor, pin, epoch);
+            retire_filed(anchor, pin, epoch);
             return Err(error);
         }
     };
     match released {
-        Some(Ok(Some(owner))) => Ok(owner),
-        Some(Ok(None)) => Err(PinError::Shared.into()),
+        Some(Ok(Released::Undone(owners))) => Ok(owners),
+        Some(Ok(Released::Ceded(owners))) => {
+            drop_owners(&anchor.context, owners);
+            Err(PinError::Shared.into())
+        }
+        Some(Ok(Released::Void)) => Err(PinError::Shared.into()),
         Some(Err(error)) => Err(error),
         None => {
             if !mutant!("p7_deferred_forgets") {
-                retire(anchor, pin, epoch);
+                retire_filed(anchor, pin, epoch);
             }
             Err(PinError::Shared.into())
         }
+    }
+}
+
+/// Queues the ticket of a range, unless it is there.
+fn retire_filed<D: Driver>(anchor: &Anchor<D>, pin: &Arc<Pin<D>>, epoch: u64) {
+    if anchor.pins.file(pin) {
+        retire(anchor, pin, epoch);
     }
 }
 
@@ -696,6 +900,24 @@ unsafe impl<T: Element, D: Driver> Readable<T, D> for Pinned<T, D> {
 
 // SAFETY: P4. Wrapped from memory that its owner, or a scope's exclusive borrow, holds alone.
 unsafe impl<T: Element, D: Driver> Writable<T, D> for Pinned<T, D> {}
+
+impl<T: Element, D: Driver> SharedPinned<T, D> {
+    /// As [`Pinned::free`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn free(self) -> Result<Freed> {
+        self.0.free()
+    }
+
+    /// As [`Pinned::into_owner`]. An `Arc` that was wrapped more than once is given back by the last wrap alone.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn into_owner<O: 'static>(self) -> std::result::Result<O, (Error, Option<Self>)> {
+        self.0.into_owner().map_err(|(error, back)| (error, back.map(Self)))
+    }
+}
 
 // SAFETY: P3, P4. The range of the wrap, which its count keeps registered.
 unsafe impl<T: Element, D: Driver> Readable<T, D> for SharedPinned<T, D> {

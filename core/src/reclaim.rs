@@ -45,7 +45,7 @@ use crate::mutant;
 use crate::ordering;
 use crate::ownership::{Access, Points};
 use crate::point::Mark;
-use crate::registration::{Pin, Pins};
+use crate::registration::{Pin, Pins, PutOff, Released, drop_owners};
 use crate::stream::{Kind, StreamState};
 use crate::sync::atomic::AtomicBool;
 use crate::sync::thread::Thread;
@@ -61,8 +61,10 @@ use self::state::Waiting;
 pub enum Resource<D: Driver> {
     /// Device memory.
     Memory(DeviceAddress),
-    /// A registration whose count fell to zero in this epoch.
+    /// A registration whose count fell to zero in this epoch: its one ticket.
     Pin(Arc<Pin<D>>, u64),
+    /// The owner of a wrap that has ended, of a registration that others use on.
+    Owner(Arc<Pin<D>>, Box<dyn Any + Send>),
     /// An event of the user's.
     Event(D::Event),
     /// An executable graph, with what keeps alive all that it uses (C4).
@@ -343,12 +345,17 @@ struct Turn<'a, D: Driver> {
 impl<D: Driver> Turn<'_, D> {
     /// Releases a thing, or files it under the first of its points that is not complete.
     fn admit(&self, bench: &mut Bench<D>, mut retired: Retired<D>) {
-        if let Resource::Pin(pin, epoch) = &retired.resource
+        if let Resource::Pin(pin, _) | Resource::Owner(pin, _) = &retired.resource
             && retired.points.is_empty()
         {
-            if !self.pins.is_pending(pin, *epoch) {
-                // Revived: its new wraps will retire it again.
-                return add(&self.reclaim.figures.released, 1);
+            let pin = pin.clone();
+            if let Resource::Pin(_, epoch) = &mut retired.resource {
+                match self.pins.due(&pin) {
+                    // The decision that stands now, before the look at the work.
+                    Some(now) => *epoch = now,
+                    // Revived: its new wraps will retire it again.
+                    None => return add(&self.reclaim.figures.released, 1),
+                }
             }
             match pin.record.points_now(Access::Write) {
                 Some(points) => retired.points = points,
@@ -407,12 +414,25 @@ impl<D: Driver> Turn<'_, D> {
                 };
                 outcome
             }
-            Resource::Pin(ref pin, epoch) => {
-                let Some(outcome) = self.pins.release(context, pin, epoch, self.may) else {
+            Resource::Pin(ref pin, epoch) => match self.pins.try_release(context, pin, epoch, self.may) {
+                // The owners are dropped here, with no lock but the bench held, on which nobody waits.
+                Ok(Ok(Released::Undone(owners) | Released::Ceded(owners))) => {
+                    drop_owners(context, owners);
+                    Ok(())
+                }
+                // Revived, and perhaps let go again meanwhile: then this is the ticket of that.
+                Ok(Ok(Released::Void)) => {
+                    return self.admit(bench, Retired { points: Points::new(), ..retired });
+                }
+                Ok(Err(error)) => Err(error),
+                Err(why) => {
+                    bench.passed_over += usize::from(why == PutOff::Busy);
                     return bench.put_off.push(retired);
-                };
-                // The owner is dropped here, with no lock but the bench held, on which nobody waits.
-                outcome.map(|owner| self.outside(|| drop(owner)))
+                }
+            },
+            Resource::Owner(_pin, owner) => {
+                drop_owners(context, vec![owner]);
+                Ok(())
             }
             Resource::Event(event) => context.check(Call::EventDestroy, context.driver.event_destroy(event)),
             Resource::Executable(executable, uses) => {
@@ -604,6 +624,9 @@ impl<D: Driver> Turn<'_, D> {
             let error = cause.map_or(Error::Closed, if lost { Error::Lost } else { Error::StreamBroken });
             self.outside(|| notice.set(Err(error)));
             return add(&self.reclaim.figures.released, 1);
+        }
+        if let Resource::Pin(pin, _) = &retired.resource {
+            self.pins.unfile(pin);
         }
         add(&self.reclaim.figures.leaked, 1);
         leak(retired);

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::context::Context;
-use crate::driver::{Call, Driver, Image, Priority};
+use crate::driver::{Call, Driver, HostPointer, Image, Priority};
 use crate::error::{Error, Misuse, Result};
 use crate::hold::MayWait;
 use crate::kernel::Module;
@@ -315,25 +315,43 @@ impl<D: Driver> Runtime<D> {
     /// `Misuse::SizeOverflow`; the driver's.
     pub fn alloc_host<T: Element>(&self, len: usize) -> Result<Pinned<T, D>> {
         self.anchor.check_open()?;
-        let bytes = len.checked_mul(size_of::<T>()).ok_or(Misuse::SizeOverflow)?;
+        let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| isize::try_from(*bytes).is_ok());
+        let bytes = bytes.ok_or(Misuse::SizeOverflow)?;
         if bytes == 0 {
-            return Ok(Pinned::empty());
+            return Ok(Pinned::empty(len));
         }
         let mut may = MayWait::here()?;
+        let range = self.alloc_aligned(bytes, align_of::<T>(), &mut may)?;
         let context = &self.anchor.context;
-        let base = context.guarded(&mut may, Call::HostAlloc, |driver| driver.host_alloc(bytes))?;
-        // SAFETY: P4. The driver just gave these bytes to us alone.
-        unsafe { base.0.as_ptr().write_bytes(0, bytes) };
-        match context.check(Call::HostDeviceAddress, context.driver.host_device_address(base)) {
-            Ok(device) => {
-                let pin = self.anchor.pins.adopt_allocated(HostRange { base, bytes }, device, &may);
-                Ok(Pinned::new(self.anchor.clone(), pin, None, false, base, len))
+        let device = context.check(Call::HostDeviceAddress, context.driver.host_device_address(range.base));
+        let pin = device.and_then(|device| Ok(self.anchor.pins.adopt_allocated(context, range, device, &may)?));
+        match pin {
+            Ok(pin) => {
+                let start = range.base.offset(to_alignment(range.base, align_of::<T>()));
+                // SAFETY: P4. The driver just gave these bytes to us alone: there is room for the alignment before them.
+                unsafe { start.0.as_ptr().write_bytes(0, bytes) };
+                Ok(Pinned::new(self.anchor.clone(), pin, None, false, start, len))
             }
             Err(error) => {
-                self.free_unused(HostRange { base, bytes }, &mut may);
+                self.free_unused(range, &mut may);
                 Err(error)
             }
         }
+    }
+
+    /// Page-locked memory with `bytes` bytes from an address on that is a multiple of `align`. A driver aligns for what is
+    /// usual; more is asked for where that is not enough.
+    fn alloc_aligned(&self, bytes: usize, align: usize, may: &mut MayWait) -> Result<HostRange> {
+        let alloc = |bytes: usize, may: &mut MayWait| {
+            let base = self.anchor.context.guarded(may, Call::HostAlloc, |driver| driver.host_alloc(bytes));
+            base.map(|base| HostRange { base, bytes })
+        };
+        let range = alloc(bytes, may)?;
+        if to_alignment(range.base, align) == 0 {
+            return Ok(range);
+        }
+        self.free_unused(range, may);
+        alloc(bytes.checked_add(align).ok_or(Misuse::SizeOverflow)?, may)
     }
 
     #[cold]
@@ -341,7 +359,7 @@ impl<D: Driver> Runtime<D> {
         // SAFETY: P5. From `host_alloc`, used by nothing yet, and freed only here.
         let freed = self.anchor.context.guarded(may, Call::HostFree, |driver| unsafe { driver.host_free(range.base) });
         if freed.is_err() {
-            self.anchor.pins.quarantine(range);
+            self.anchor.pins.quarantine(&self.anchor.context, range);
         }
     }
 
@@ -428,11 +446,16 @@ impl<D: Driver> Runtime<D> {
         ShutdownReport {
             leaked,
             streams_left: streams.alive,
-            pins_left: pins_live,
+            pins_left: pins_live + shared.pins.ceded(),
             pins_quarantined,
             lost: shared.context.lost().map(Error::Lost),
         }
     }
+}
+
+/// How far it is from `base` to the next multiple of `align`.
+fn to_alignment(base: HostPointer, align: usize) -> usize {
+    base.address().next_multiple_of(align) - base.address()
 }
 
 /// Figures of a runtime: nothing in them decides anything.
@@ -463,7 +486,8 @@ pub struct ShutdownReport {
     pub leaked: usize,
     /// Streams that are leased or busy still.
     pub streams_left: usize,
-    /// Registrations that live handles hold still.
+    /// Registrations that live handles hold still; and those of memory that the caller vouches for
+    /// ([`Runtime::wrap_raw`]), given up here, that other runtimes of the process hold.
     pub pins_left: usize,
     /// Registrations in quarantine.
     pub pins_quarantined: usize,

@@ -57,8 +57,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tenure::driver::{
-    Argument, Call, Capabilities, CaptureMode, CaptureStatus, DeviceAddress, Driver, DriverError, ErrorKind,
-    GraphDescription, HostAccess, HostFunction, HostPointer, Image, LaunchConfig, Location, Priority, Progress, Timing,
+    Argument, Call, Capabilities, CaptureMode, CaptureStatus, Coverage, DeviceAddress, Driver, DriverError, ErrorKind,
+    GraphDescription, HostAccess, HostFunction, HostPointer, Image, LaunchConfig, Location, Priority, Process,
+    Progress, Timing,
 };
 use tenure::sync::coop;
 
@@ -887,6 +888,10 @@ impl Driver for Sim {
         self.shared().world.lock().engine.capabilities()
     }
 
+    fn process(&self) -> Process {
+        self.shared().process.clone()
+    }
+
     fn stream_create(&self, priority: Priority) -> Result<SimStream, SimError> {
         self.plain(Call::StreamCreate, |engine, thread| engine.stream_create(thread, priority)).map(SimStream)
     }
@@ -994,6 +999,15 @@ impl Driver for Sim {
         let region = host_region(Call::HostIsRegistered, pointer, 1);
         self.around(Call::HostIsRegistered, true, region, |world, thread, _| {
             let result = world.engine.host_is_registered(thread, pointer);
+            world.settle();
+            result
+        })
+    }
+
+    fn host_coverage(&self, base: HostPointer, bytes: usize) -> Result<Coverage, SimError> {
+        let region = host_region(Call::HostIsRegistered, base, bytes);
+        self.around(Call::HostIsRegistered, true, region, |world, thread, _| {
+            let result = world.engine.host_coverage(thread, base, bytes);
             world.settle();
             result
         })

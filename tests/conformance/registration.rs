@@ -373,16 +373,18 @@ fn p9_a_register_that_cannot_be_undone_is_quarantined<B: Bench>(bench: &B) {
     let rig = Rig::new(bench);
     rig.tap.rules.fail(Call::HostDeviceAddress, 1, ErrorKind::OutOfMemory);
     rig.tap.rules.fail(Call::HostUnregister, 1, ErrorKind::Unknown);
-    let failed = rig.runtime.wrap(vec![1_u32, 2]).expect_err("the driver refuses");
+    let mut memory = vec![1_u32; 4];
+    let start = HostPointer(NonNull::from(&mut *memory).cast());
+    let failed = rig.runtime.wrap(memory).expect_err("the driver refuses");
     let call = failed.error.failure().map(|failure| failure.call);
     assert_eq!(call, Some(Call::HostDeviceAddress), "R7: it names the call that failed first");
+    assert!(failed.owner.is_kept(), "P4: the driver has its memory");
     assert_eq!(rig.runtime.stats().pins_quarantined, 1, "P1: the range may be registered, and the table says so");
-    assert!(!rig.runtime.is_pinned(failed.owner.as_ptr()), "P9: it is not to be used");
-    let again = rig.runtime.wrap(failed.owner).expect_err("nobody knows whether it is registered");
-    assert_eq!(again.error, Error::Pin(PinError::Quarantined), "P9: not used again");
+    assert!(!rig.runtime.is_pinned(start.0.as_ptr()), "P9: it is not to be used");
+    // SAFETY: P4. The memory is kept, and the wrap is refused.
+    let again = unsafe { rig.wrap_at(start) }.expect_err("nobody knows whether it is registered");
+    assert_eq!(again, Error::Pin(PinError::Quarantined), "P9: not used again");
     assert_eq!(rig.shut_down(deadline()).pins_quarantined, 1, "R5: the shutdown says so too");
-    // P4. Its range stays registered.
-    std::mem::forget(again.owner);
 }
 
 fn p9_memory_that_cannot_be_freed_is_quarantined<B: Bench>(bench: &B) {

@@ -24,8 +24,9 @@ use std::sync::{Arc as StdArc, Mutex as StdMutex, MutexGuard as StdGuard, Poison
 
 use super::checker::{ThreadKey, Touch, Witness, this_thread};
 use super::tenure::driver::{
-    Argument, Call, Capabilities, CaptureMode, CaptureStatus, DeviceAddress, Driver, DriverError, ErrorKind,
-    GraphDescription, HostAccess, HostFunction, HostPointer, Image, LaunchConfig, Location, Priority, Progress, Timing,
+    Argument, Call, Capabilities, CaptureMode, CaptureStatus, Coverage, DeviceAddress, Driver, DriverError, ErrorKind,
+    GraphDescription, HostAccess, HostFunction, HostPointer, Image, LaunchConfig, Location, Priority, Process,
+    Progress, Timing,
 };
 use super::tenure::sync::Condvar;
 use super::tenure::sync::atomic::{AtomicU64, Ordering};
@@ -137,6 +138,7 @@ struct Shared {
     flags: Mutex<Flags>,
     flags_changed: Condvar,
     capabilities: Capabilities,
+    process: Process,
 }
 
 #[derive(Debug, Default)]
@@ -244,6 +246,7 @@ impl Device {
             telling: Mutex::new(()),
             pinning: Witness::new(),
             capabilities,
+            process: Process::new(),
             state: StdMutex::new(State {
                 recording: Recording::default(),
                 streams: Vec::new(),
@@ -806,6 +809,10 @@ impl Driver for Device {
         self.0.capabilities.clone()
     }
 
+    fn process(&self) -> Process {
+        self.0.process.clone()
+    }
+
     fn stream_create(&self, _priority: Priority) -> Result<Stream, Failure> {
         let index = self.enter(Call::StreamCreate, None)?.add_stream();
         Ok(Stream { index, length: AtomicU64::new(0) })
@@ -1034,6 +1041,15 @@ impl Driver for Device {
         Ok(registered)
     }
 
+    fn host_coverage(&self, base: HostPointer, bytes: usize) -> Result<Coverage, Failure> {
+        let mut state = self.enter(Call::HostIsRegistered, None)?;
+        let lock = state.range_lock(base);
+        let coverage = state.coverage(base.address() as u64, bytes as u64);
+        drop(state);
+        lock.read(CALL_BESIDE_UNREGISTER, || {});
+        Ok(coverage)
+    }
+
     unsafe fn copy(&self, stream: &Stream, to: Location, from: Location, bytes: u64) -> Result<(), Failure> {
         let uses = [(end_of_copy(to, bytes), true), (end_of_copy(from, bytes), false)];
         let state = self.state();
@@ -1179,6 +1195,17 @@ impl State {
     fn is_registered(&self, pointer: HostPointer) -> bool {
         let address = pointer.address() as u64;
         self.registered.range(..=address).next_back().is_some_and(|(base, range)| address < *base + range.bytes)
+    }
+
+    fn coverage(&self, start: u64, bytes: u64) -> Coverage {
+        let wanted = start..start + bytes;
+        let mut overlapping = self.registered.iter().map(|(base, other)| *base..*base + other.bytes);
+        let found = overlapping.find(|range| overlaps(range, &wanted));
+        match found {
+            None => Coverage::None,
+            Some(range) if range.start <= wanted.start && wanted.end <= range.end => Coverage::Whole,
+            Some(_) => Coverage::Part,
+        }
     }
 
     fn touches_registered(&self, range: &Range<u64>) -> bool {

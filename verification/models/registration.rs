@@ -218,7 +218,8 @@ impl Place {
 
     /// As the drop of a wrap does.
     fn let_go(&self, pin: &Arc<Pin<Device>>) {
-        if let Some(epoch) = self.pins.give_back(pin) {
+        let parted = self.pins.part(pin, None, true);
+        if let Some(epoch) = parted.epoch.filter(|_| parted.retires) {
             let resource = Resource::Pin(pin.clone(), epoch);
             self.reclaim.retire(Retired { resource, points: Points::new() });
         }

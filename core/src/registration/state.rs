@@ -1,10 +1,13 @@
 //! The table of registered host ranges: pure bookkeeping, one transition a method.
 //!
+//! It serves twice: each runtime has one of its wraps, and the process one of the runtimes' claims (P13), in which a range is
+//! live, or in quarantine, whenever the pin driver lock is free.
+//!
 //! | status | driver has it registered | count | leaves by |
 //! |---|---|---|---|
 //! | registering | not yet | 0 | `registered`, `failed`, `quarantine` |
 //! | live | yes | above 0 | `give_back` of the last count -> pending |
-//! | pending | yes | 0 | `share` -> live (revived), `begin_release` -> releasing |
+//! | pending | yes, but for a stranger's: perhaps | 0 | `share`, `revive` -> live, `begin_release` -> releasing |
 //! | releasing | until the call returns | 0 | `released`, `quarantine` |
 //! | quarantined | unknown | 0 | never (P9) |
 //!
@@ -14,10 +17,27 @@ use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use crate::driver::HostAccess;
 use crate::mutant;
 
 /// A scope, by a number that is never used again.
 pub type ScopeId = std::num::NonZeroU64;
+
+/// How a range is wanted, or was registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Manner {
+    /// The scope that ends it without asking others.
+    pub scope: Option<ScopeId>,
+    /// What the device may do there.
+    pub access: HostAccess,
+}
+
+impl From<Option<ScopeId>> for Manner {
+    /// To be read and written.
+    fn from(scope: Option<ScopeId>) -> Self {
+        Self { scope, access: HostAccess::ReadWrite }
+    }
+}
 
 /// Where a range stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,8 +66,10 @@ pub struct Entry<P> {
     /// When the count last fell to zero, by the table's clock: a release decided before a revival, or about an earlier
     /// registration of the same addresses, is void (P12).
     pub epoch: u64,
-    /// The scope that ends it without asking others.
-    pub scope: Option<ScopeId>,
+    /// How it was registered.
+    pub manner: Manner,
+    /// Whether a stranger registered it, and may end that while nobody here has a count (P14).
+    pub borrowed: bool,
     /// What the runtime keeps with it; none while registering, nor where that led to quarantine.
     pub payload: Option<P>,
 }
@@ -60,6 +82,9 @@ pub enum Meeting {
     Free,
     /// A registered range that contains it, at this base (P8).
     Inside(usize),
+    /// A stranger's range that contains it, at this base, and that nobody has a count on: whether it is still registered
+    /// is to be asked (P14).
+    Borrowed(usize),
     /// A range whose driver call is in flight: look again afterwards.
     InFlight,
     /// A range in the way whose release is pending, at this base (P2).
@@ -71,6 +96,8 @@ pub enum Meeting {
     },
     /// A live range that it overlaps (P8).
     Overlap,
+    /// A live range that contains it, but that the device may only read (P15).
+    ReadOnly,
     /// A live range of a scope.
     Scoped,
     /// A range in quarantine.
@@ -98,29 +125,39 @@ impl<P> Table<P> {
     }
 
     /// What `bytes` (at least 1) at `start` meet.
-    pub fn meet(&self, start: usize, bytes: usize, scope: Option<ScopeId>) -> Meeting {
+    pub fn meet(&self, start: usize, bytes: usize, manner: impl Into<Manner>) -> Meeting {
         let end = start.saturating_add(bytes);
-        look(self.ranges.range(..end).rev(), start..end, scope).map_or_else(|meeting| meeting, |(meeting, _)| meeting)
+        look(self.ranges.range(..end).rev(), start..end, manner.into())
+            .map_or_else(|meeting| meeting, |(meeting, _)| meeting)
     }
 
     /// One more count on the live or pending range that contains `bytes` (at least 1) at `start`.
     ///
     /// # Errors
     /// What they [meet](Self::meet) where there is none to share.
-    pub fn share(&mut self, start: usize, bytes: usize, scope: Option<ScopeId>) -> Result<&P, Meeting> {
+    pub fn share(&mut self, start: usize, bytes: usize, manner: impl Into<Manner>) -> Result<&mut P, Meeting> {
         let end = start.saturating_add(bytes);
-        let (meeting, entry) = look(self.ranges.range_mut(..end).rev(), start..end, scope)?;
+        let (meeting, entry) = look(self.ranges.range_mut(..end).rev(), start..end, manner.into())?;
         if !matches!(meeting, Meeting::Inside(_)) {
             return Err(meeting);
         }
         entry.count += if mutant!("p5_share_uncounted") { 0 } else { 1 };
         entry.status = Status::Live;
-        entry.payload.as_ref().ok_or(meeting)
+        entry.payload.as_mut().ok_or(meeting)
+    }
+
+    /// A count on a stranger's range that nobody had one on: the driver says that it is still registered (P14).
+    pub fn revive(&mut self, base: usize) -> Option<&mut P> {
+        let entry = self.ranges.get_mut(&base).filter(|entry| entry.status == Status::Pending)?;
+        entry.count = 1;
+        entry.status = Status::Live;
+        entry.payload.as_mut()
     }
 
     /// The driver is about to register a free range.
-    pub fn begin(&mut self, start: usize, bytes: usize, scope: Option<ScopeId>) {
-        let entry = Entry { bytes, status: Status::Registering, count: 0, epoch: 0, scope, payload: None };
+    pub fn begin(&mut self, start: usize, bytes: usize, manner: impl Into<Manner>) {
+        let (status, manner) = (Status::Registering, manner.into());
+        let entry = Entry { bytes, status, count: 0, epoch: 0, manner, borrowed: false, payload: None };
         let before = self.ranges.insert(start, entry);
         debug_assert!(before.is_none(), "P1: a range is registered once");
     }
@@ -131,6 +168,14 @@ impl<P> Table<P> {
             entry.status = Status::Live;
             entry.count = 1;
             entry.payload = Some(payload);
+        }
+    }
+
+    /// A stranger had registered it: the first count (P10).
+    pub fn borrowed(&mut self, start: usize, payload: P) {
+        self.registered(start, payload);
+        if let Some(entry) = self.ranges.get_mut(&start) {
+            entry.borrowed = !mutant!("p14_revived_unasked");
         }
     }
 
@@ -192,6 +237,16 @@ impl<P> Table<P> {
         }
     }
 
+    /// Takes out the ranges in quarantine that overlap `bytes` at `start` and are such.
+    pub fn forget_quarantined(&mut self, start: usize, bytes: usize, is_such: impl Fn(&P) -> bool) -> Vec<Entry<P>> {
+        let end = start.saturating_add(bytes);
+        let overlapping = self.ranges.range(..end).rev().take_while(|(base, entry)| *base + entry.bytes > start);
+        let lost = overlapping.filter(|(_, entry)| entry.status == Status::Quarantined);
+        let such = lost.filter(|(_, entry)| entry.payload.as_ref().is_none_or(&is_such));
+        let bases: Vec<_> = such.map(|(base, _)| *base).collect();
+        bases.iter().filter_map(|base| self.ranges.remove(base)).collect()
+    }
+
     /// The entry at `base`.
     pub fn entry(&self, base: usize) -> Option<&Entry<P>> {
         self.ranges.get(&base)
@@ -223,7 +278,7 @@ impl<P> Table<P> {
 fn look<'a, P, E: Borrow<Entry<P>>>(
     ranges: impl Iterator<Item = (&'a usize, E)>,
     wanted: Range<usize>,
-    scope: Option<ScopeId>,
+    manner: Manner,
 ) -> Result<(Meeting, E), Meeting> {
     let mut pending = Err(Meeting::Free);
     for (&base, entry) in ranges {
@@ -233,7 +288,7 @@ fn look<'a, P, E: Borrow<Entry<P>>>(
         }
         let contains = base <= wanted.start && wanted.end <= reach;
         let contained = wanted.start <= base && reach <= wanted.end;
-        let meeting = entry.borrow().meeting(base, contains, contained, scope);
+        let meeting = entry.borrow().meeting(base, contains, contained, manner);
         // A live obstacle outweighs one that would go away.
         if !matches!(meeting, Meeting::Pending(_)) {
             return Ok((meeting, entry));
@@ -244,15 +299,18 @@ fn look<'a, P, E: Borrow<Entry<P>>>(
 }
 
 impl<P> Entry<P> {
-    fn meeting(&self, base: usize, contains: bool, contained: bool, scope: Option<ScopeId>) -> Meeting {
+    fn meeting(&self, base: usize, contains: bool, contained: bool, wanted: Manner) -> Meeting {
+        let read_only = (self.manner.access, wanted.access) == (HostAccess::Read, HostAccess::ReadWrite);
+        let lacks_write = read_only && !mutant!("p15_writes_read_only");
         match self.status {
             Status::Registering | Status::Releasing => Meeting::InFlight,
             Status::Quarantined => Meeting::Quarantined,
             // A scope's wraps share with each other and with ranges that outlive it; nobody else shares a scope's
             // range.
-            Status::Live | Status::Pending if contains && self.scope.is_some() && self.scope != scope => {
-                Meeting::Scoped
-            }
+            Status::Live | Status::Pending if contains && self.is_of_another_scope(wanted) => Meeting::Scoped,
+            Status::Live if contains && lacks_write => Meeting::ReadOnly,
+            Status::Pending if contains && lacks_write => Meeting::Pending(base),
+            Status::Pending if contains && self.borrowed => Meeting::Borrowed(base),
             Status::Live | Status::Pending if contains => Meeting::Inside(base),
             Status::Pending if mutant!("p2_reuse_short") => Meeting::Inside(base),
             Status::Pending => Meeting::Pending(base),
@@ -261,6 +319,10 @@ impl<P> Entry<P> {
             Status::Live if contained => Meeting::Larger { registered: self.bytes },
             Status::Live => Meeting::Overlap,
         }
+    }
+
+    fn is_of_another_scope(&self, wanted: Manner) -> bool {
+        self.manner.scope.is_some() && self.manner.scope != wanted.scope
     }
 }
 
@@ -293,7 +355,7 @@ mod tests {
         let mut table = live(100, 50);
         let epoch = table.give_back(100).expect("the last count was given back");
         assert_eq!(table.meet(100, 60, None), Meeting::Pending(100), "a larger wrap must wait (P2)");
-        assert_eq!(table.share(100, 50, None), Ok(&()), "P1: a wrap revives it");
+        assert_eq!(table.share(100, 50, None), Ok(&mut ()), "P1: a wrap revives it");
         assert!(!table.begin_release(100, epoch), "P1: a live range is not released");
         let later = table.give_back(100).expect("the last count was given back again");
         assert!(!table.begin_release(100, epoch), "the old decision stays void");
@@ -344,6 +406,32 @@ mod tests {
         assert_eq!(table.meet(210, 10, scopes[1]), Meeting::Scoped, "another scope's");
         assert_eq!(table.meet(210, 10, None), Meeting::Scoped, "a scope's, for nobody else");
         assert_eq!(table.meet(190, 20, scopes[1]), Meeting::Overlap, "a part of it is in nobody's way but as ever");
+    }
+
+    #[test]
+    fn what_is_registered_to_be_read_is_not_written() {
+        let reading = Manner { scope: None, access: HostAccess::Read };
+        let mut table = Table::new();
+        table.begin(100, 50, reading);
+        table.registered(100, ());
+        assert_eq!(table.meet(110, 10, reading), Meeting::Inside(100), "readers share it");
+        assert_eq!(table.meet(110, 10, None), Meeting::ReadOnly, "P15: a writer does not");
+        table.give_back(100);
+        assert_eq!(table.meet(110, 10, None), Meeting::Pending(100), "P15: but waits for its end");
+        assert_eq!(live(100, 50).meet(110, 10, reading), Meeting::Inside(100), "a reader shares what is written too");
+    }
+
+    #[test]
+    fn a_strangers_range_is_asked_for_before_it_is_revived() {
+        let mut table = Table::new();
+        table.begin(100, 50, None);
+        table.borrowed(100, ());
+        assert_eq!(table.share(100, 50, None), Ok(&mut ()), "P8: while somebody has a count, it is shared");
+        assert_eq!([table.give_back(100).is_some(), table.give_back(100).is_some()], [false, true]);
+        assert_eq!(table.share(110, 10, None), Err(Meeting::Borrowed(100)), "P14: then it may be gone");
+        assert_eq!(table.revive(100), Some(&mut ()), "P14: the driver still has it");
+        assert_eq!(table.revive(100), None, "once");
+        assert_eq!(table.entry(100).map(|entry| entry.count), Some(1), "P5: one count");
     }
 
     #[test]

@@ -20,6 +20,7 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
+use tenure::driver::Process;
 use tenure::sync::coop;
 
 /// What host threads of a run are made of. See the module.
@@ -40,11 +41,14 @@ pub(crate) struct Shared {
     pub(crate) work: Condvar,
     /// One for each scheduled thread of the system, by its number.
     wakes: Mutex<Vec<Option<Arc<Condvar>>>>,
+    /// Whose registrations its are: those of all its clones, and of nobody else.
+    pub(crate) process: Process,
 }
 
 impl Shared {
     pub(crate) fn new(world: World) -> Self {
-        Self { world: Mutex::new(world), progress: Condvar::new(), work: Condvar::new(), wakes: Mutex::new(Vec::new()) }
+        let (progress, work, wakes) = (Condvar::new(), Condvar::new(), Mutex::new(Vec::new()));
+        Self { world: Mutex::new(world), progress, work, wakes, process: Process::new() }
     }
 }
 

@@ -11,7 +11,7 @@
 //!
 //! The device sees each registration at an address of its own, never at the host's.
 
-use tenure::driver::{Call, DeviceAddress, HostAccess, HostPointer, Location};
+use tenure::driver::{Call, Coverage, DeviceAddress, HostAccess, HostPointer, Location};
 
 use super::{Answer, Engine, Then};
 use crate::code::Code;
@@ -176,6 +176,23 @@ impl Engine {
                 return Err(Code::INVALID_VALUE);
             }
             Ok(found)
+        })
+    }
+
+    /// What of `bytes` at `base` is registered, or page-locked by the driver's own allocation.
+    ///
+    /// # Errors
+    /// What any call may return.
+    pub fn host_coverage(&mut self, thread: HostThread, base: HostPointer, bytes: usize) -> Result<Coverage, Code> {
+        self.plain(thread, Call::HostIsRegistered, |engine| {
+            let (start, end) = (base.address(), base.address().saturating_add(bytes));
+            let holds = |slot: u32| engine.pins[slot as usize].base <= start && end <= engine.pins[slot as usize].end();
+            // Where registrations overlap, the driver finds one of them by the first byte: that one counts.
+            Ok(match engine.pin_at(start) {
+                Some(slot) if holds(slot) => Coverage::Whole,
+                None if !engine.overlaps_a_pin(start, end) => Coverage::None,
+                _ => Coverage::Part,
+            })
         })
     }
 

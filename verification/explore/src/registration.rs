@@ -133,7 +133,7 @@ impl Registrations {
         let label = |name| Label(name, [start, cells]);
         match self.meet(state, range) {
             Meeting::Inside(base) => steps.add(state, label("share"), FREE, |state| {
-                let scope = state.table.entry(base).and_then(|entry| entry.scope);
+                let scope = state.table.entry(base).and_then(|entry| entry.manner.scope);
                 let pin = *state.table.share(base, 1, scope).map_err(|_| NOT_SHARED)?;
                 state.wraps.push(Wrap { base: cell(base), start, cells, scoped, pin });
                 Ok(())
@@ -292,8 +292,10 @@ impl Registrations {
             Meeting::Inside(base) => {
                 let entry = state.table.entry(base).ok_or(NOT_SHARED)?;
                 must(holds((base, entry.bytes)), "P2", "a registration was shared that is too short")?;
-                must(entry.scope.is_none() || scoped, "P4", "a range was shared that its scope ends alone")
+                must(entry.manner.scope.is_none() || scoped, "P4", "a range was shared that its scope ends alone")
             }
+            // Nobody else registers here, and nobody only reads.
+            Meeting::Borrowed(_) | Meeting::ReadOnly => must(false, "P14", "a stranger's range, or one to be read"),
             Meeting::InFlight => must(!state.calls.is_empty(), "P6", "a range is in flight without a call"),
             Meeting::Pending(_) => {
                 must(every(Status::Pending), "P2", "waits for room although a live range is in the way")
@@ -303,7 +305,7 @@ impl Registrations {
                 must(live, "P8", "refused although no live range is in the way")
             }
             Meeting::Scoped => {
-                must(!scoped && near.iter().any(|(_, entry)| entry.scope.is_some()), "P8", "no scope is met")
+                must(!scoped && near.iter().any(|(_, entry)| entry.manner.scope.is_some()), "P8", "no scope is met")
             }
             Meeting::Quarantined => {
                 let lost = near.iter().any(|(_, entry)| entry.status == Status::Quarantined);
@@ -377,7 +379,7 @@ impl Machine for Registrations {
             let busy = entry.payload.is_some_and(|pin| state.busy.contains(&pin));
             let driver = state.driver.iter().any(|(_, _, pin)| entry.payload == Some(*pin));
             key.extend([cell(base), cell(entry.bytes), entry.status as u8, cell(entry.count)]);
-            key.push(u8::from(entry.scope.is_some()) + 2 * u8::from(busy) + 4 * u8::from(driver));
+            key.push(u8::from(entry.manner.scope.is_some()) + 2 * u8::from(busy) + 4 * u8::from(driver));
         }
         let mut wraps: Vec<_> =
             state.wraps.iter().map(|wrap| [wrap.base, wrap.start, wrap.cells, wrap.scoped.into()]).collect();
