@@ -9,9 +9,10 @@ use std::ops::{Bound, Deref, RangeBounds};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::driver::{Argument, DeviceAddress, Driver};
-use crate::error::{Misuse, Result};
+use crate::error::{Error, Misuse, Result};
 use crate::hold::MayWait;
 use crate::id::ResourceId;
+use crate::life::Phase;
 use crate::mutant;
 use crate::ownership::{Access, Record};
 use crate::pinned::PinLease;
@@ -26,10 +27,38 @@ pub(crate) struct Allocation<D: Driver> {
     pub(crate) address: DeviceAddress,
     pub(crate) record: Record<D>,
     pub(crate) anchor: Arc<Anchor<D>>,
+    /// Whether the driver has it back.
+    is_freed: bool,
+}
+
+impl<D: Driver> Allocation<D> {
+    /// What the driver just gave.
+    pub(crate) fn new(address: DeviceAddress, record: Record<D>, anchor: Arc<Anchor<D>>) -> Self {
+        Self { id: ResourceId::fresh(), address, record, anchor, is_freed: false }
+    }
+
+    /// Gives it back here and now: the caller has waited for all its work. Where a capture forbids that, it is retired.
+    fn free_now(mut self, may: &MayWait) -> Result<Freed> {
+        let anchor = self.anchor.clone();
+        if anchor.context.life.is_past(Phase::Shut) {
+            return Err(Error::Closed);
+        }
+        match anchor.reclaim.free_now(&anchor.context, &anchor.pins, self.address, may) {
+            None => Ok(Freed::Deferred),
+            Some(answer) => {
+                // Also where the driver refused: it is not asked again.
+                self.is_freed = true;
+                answer.map(|()| Freed::Now)
+            }
+        }
+    }
 }
 
 impl<D: Driver> Drop for Allocation<D> {
     fn drop(&mut self) {
+        if self.is_freed {
+            return;
+        }
         // O6: exclusive, since this was the last holder: everything submitted is in the record.
         if mutant!("o6_drop_forgets") {
             return;
@@ -320,9 +349,7 @@ impl<T: Element, D: Driver> Buffer<T, D> {
             Ok(allocation) => {
                 let anchor = allocation.anchor.clone();
                 allocation.record.wait(&anchor.context, Access::Write, &mut may)?;
-                drop(allocation);
-                anchor.reclaim.turn(&anchor.context, &anchor.pins, crate::reclaim::Ask::Query);
-                Ok(Freed::Now)
+                allocation.free_now(&may)
             }
             Err(_shared) => Ok(Freed::Deferred),
         }

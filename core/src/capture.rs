@@ -52,33 +52,75 @@ pub mod gate;
 /// Streams for captures, kept between them. Their number is that of the most forks that were ever open at once.
 #[derive(Debug)]
 pub struct Sessions<D: Driver> {
-    idle: Mutex<Vec<Arc<StreamState<D>>>>,
+    // Short; never held across a driver call.
+    shelf: Mutex<Shelf<D>>,
+}
+
+#[derive(Debug)]
+struct Shelf<D: Driver> {
+    idle: Vec<Arc<StreamState<D>>>,
+    /// How many captures have.
+    out: usize,
+    /// Set at the end: what comes back is destroyed.
+    is_closed: bool,
 }
 
 impl<D: Driver> Sessions<D> {
     /// None yet.
     pub fn new() -> Self {
-        Self { idle: Mutex::new(Vec::new()) }
+        Self { shelf: Mutex::new(Shelf { idle: Vec::new(), out: 0, is_closed: false }) }
     }
 
     fn take(&self, context: &Context<D>) -> Result<Arc<StreamState<D>>> {
-        let idle = self.idle.lock().pop();
+        let idle = {
+            let mut shelf = self.shelf.lock();
+            // A new one, where there is none; counted before it is made.
+            shelf.out += 1;
+            shelf.idle.pop()
+        };
         if let Some(state) = idle {
             // The graph to come has none of the waits of the last.
             state.gate().follows.clear();
             return Ok(state);
         }
-        let raw = context.check(Call::StreamCreate, context.driver.stream_create(Priority::Normal))?;
-        Ok(StreamState::new(raw, Kind::Capture))
+        match context.check(Call::StreamCreate, context.driver.stream_create(Priority::Normal)) {
+            Ok(raw) => Ok(StreamState::new(raw, Kind::Capture)),
+            Err(error) => {
+                self.shelf.lock().out -= 1;
+                Err(error)
+            }
+        }
     }
 
-    fn put(&self, states: impl IntoIterator<Item = Arc<StreamState<D>>>) {
-        self.idle.lock().extend(states);
+    fn put(&self, context: &Context<D>, states: impl IntoIterator<Item = Arc<StreamState<D>>>) {
+        let late: Vec<_> = {
+            let mut shelf = self.shelf.lock();
+            let before = shelf.idle.len();
+            shelf.idle.extend(states);
+            shelf.out -= shelf.idle.len() - before;
+            if shelf.is_closed { shelf.idle.drain(..).collect() } else { Vec::new() }
+        };
+        late.iter().for_each(|state| destroy(context, state));
     }
 
-    /// Destroys the idle ones: at shutdown.
+    /// Destroys one that a capture had.
+    fn destroy(&self, context: &Context<D>, state: &StreamState<D>) {
+        destroy(context, state);
+        self.shelf.lock().out -= 1;
+    }
+
+    /// How many captures have.
+    pub fn out(&self) -> usize {
+        self.shelf.lock().out
+    }
+
+    /// Destroys the idle ones, and those that come back later: at shutdown.
     pub fn clear(&self, context: &Context<D>) {
-        let idle = std::mem::take(&mut *self.idle.lock());
+        let idle = {
+            let mut shelf = self.shelf.lock();
+            shelf.is_closed = true;
+            std::mem::take(&mut shelf.idle)
+        };
         idle.iter().for_each(|state| destroy(context, state));
     }
 }
@@ -180,7 +222,7 @@ impl<D: Driver> Runtime<D> {
         let begun = context.driver.capture_begin(&origin.raw, CaptureMode::Relaxed);
         if let Err(error) = context.check(Call::CaptureBegin, begun) {
             self.uncount();
-            destroy(context, &origin);
+            self.anchor.captures.destroy(context, &origin);
             return Err(error);
         }
         let session = Session::new(self.anchor.clone());
@@ -214,14 +256,14 @@ impl<D: Driver> Runtime<D> {
         let states = listed.forks.iter().map(|fork| fork.state.clone()).chain([origin.clone()]);
         match (joined, ended) {
             (Ok(()), Ok(raw)) if wanted => {
-                self.anchor.captures.put(states);
+                self.anchor.captures.put(context, states);
                 Ok(Graph { raw: Some(raw), holdings: listed.into_holdings(), anchor: self.anchor.clone() })
             }
             (joined, ended) => {
                 if mutant!("c7_recycle_failed") {
-                    self.anchor.captures.put(states);
+                    self.anchor.captures.put(context, states);
                 } else {
-                    states.for_each(|state| destroy(context, &state));
+                    states.for_each(|state| self.anchor.captures.destroy(context, &state));
                 }
                 if mutant!("c3_failed_capture_keeps") {
                     leak(std::mem::take(&mut listed.uses));
@@ -283,7 +325,7 @@ impl<D: Driver> Listed<D> {
             self.uses.into_values().map(|held| (held.backing, held.access)).collect()
         };
         let code = if mutant!("c4_no_code") { Vec::new() } else { self.code };
-        Arc::new(Holdings { uses: backings, _code: code, _kept: Mutex::new(self.kept) })
+        Arc::new(Holdings { uses: backings, _code: code, kept: Mutex::new(self.kept) })
     }
 }
 
@@ -366,8 +408,9 @@ impl<D: Driver> Capture<'_, D> {
     /// at the same time. Joined at the end of the capture if not before.
     ///
     /// # Errors
-    /// The driver's.
+    /// `Closed`; the driver's.
     pub fn fork(&self) -> Result<Self> {
+        self.session.anchor.context.life.check_open()?;
         Ok(Self { session: self.session, state: self.session.fork(&self.state)? })
     }
 
@@ -403,6 +446,7 @@ impl<D: Driver> Submit<D> for Capture<'_, D> {
     where
         D: 'a,
     {
+        self.session.anchor.context.life.check_open()?;
         let mut list: SmallVec<[Memory<'_, D>; 16]> = SmallVec::new();
         uses.visit(&mut |memory| list.push(memory));
         let records = self.session.list(&list)?;
@@ -445,7 +489,35 @@ struct Holdings<D: Driver> {
     // The modules of its kernels.
     _code: Vec<Arc<Loaded<D>>>,
     // Only held, never looked at; the lock makes it shareable.
-    _kept: Mutex<Vec<Box<dyn Any + Send>>>,
+    kept: Mutex<Vec<Box<dyn Any + Send>>>,
+}
+
+impl<D: Driver> Drop for Holdings<D> {
+    /// One thing at a time: the drop of an owner that panics takes none of the others along, and the panic goes on after the
+    /// last (R4). A second one of the same drop goes nowhere: two at once would end the process.
+    fn drop(&mut self) {
+        let mut first = None;
+        let mut attempt = |end: &mut dyn FnMut()| {
+            if let Err(panic) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(end)) {
+                // A further one is not dropped either: that could panic too.
+                match &first {
+                    None => first = Some(panic),
+                    Some(_) => std::mem::forget(panic),
+                }
+            }
+        };
+        while let Some(used) = self.uses.pop() {
+            let mut used = Some(used);
+            attempt(&mut || drop(used.take()));
+        }
+        while let Some(kept) = self.kept.get_mut().pop() {
+            let mut kept = Some(kept);
+            attempt(&mut || drop(kept.take()));
+        }
+        if let Some(panic) = first.filter(|_| !std::thread::panicking()) {
+            std::panic::resume_unwind(panic);
+        }
+    }
 }
 
 /// A recorded graph, with what it uses.
@@ -473,10 +545,11 @@ impl<D: Driver> Graph<D> {
     /// Makes it ready to launch.
     ///
     /// # Errors
-    /// The driver's.
+    /// `Closed`; the driver's.
     pub fn instantiate(&self) -> Result<Executable<D>> {
         let mut may = MayWait::here()?;
         let context = &self.anchor.context;
+        context.life.check_open()?;
         let raw = context.guarded(&mut may, Call::GraphInstantiate, |driver| driver.graph_instantiate(self.raw()))?;
         Ok(Executable {
             raw: Some(raw),
@@ -556,14 +629,15 @@ impl<D: Driver> Executable<D> {
         }
         let mut may = MayWait::here()?;
         let context = &self.anchor.context;
+        context.life.check_open()?;
         if mutant!("c4_refused_update_swaps") {
             self.holdings = graph.holdings.clone();
         }
         context.guarded(&mut may, Call::GraphUpdate, |driver| driver.graph_update(self.raw(), graph.raw()))?;
         let before = std::mem::replace(&mut self.holdings, graph.holdings.clone());
-        // Launches that are still running use what the old graph held.
+        // Launches that are still running use what the old graph held, owners too.
         let points = self.record.points_alone(Access::Write);
-        self.anchor.reclaim.retire(Retired { resource: Resource::Kept(Box::new(before)), points });
+        self.anchor.reclaim.retire(Retired { resource: Resource::Holdings(Box::new(before)), points });
         Ok(())
     }
 }

@@ -4,9 +4,10 @@
 use std::sync::Arc;
 
 use crate::capture::gate::{CaptureGate, Entry};
-use crate::driver::{Call, Capabilities, CaptureMode, Driver, Process};
+use crate::driver::{Call, Capabilities, CaptureMode, Driver, DriverError as _, Process};
 use crate::error::{DriverFailure, Error, Result};
 use crate::hold::MayWait;
+use crate::life::Life;
 use crate::mutant;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{ArcCell, Mutex};
@@ -19,12 +20,16 @@ pub struct Context<D: Driver> {
     pub captures: CaptureGate,
     /// Whose registrations the driver's are.
     pub process: Process,
+    pub life: Life,
     // Set once and for all by the first sticky error (R6). Read before waits and in drops, never on the launch path:
     // there the driver itself refuses.
     lost: ArcCell<Option<Arc<DriverFailure>>>,
     // Whether `lost` is set: a plain load, where the cell takes two read-modify-writes. It follows the cell, and is
     // only a filter: who reads an old `false` read before the loss, as he may in the cell.
     is_lost: AtomicBool,
+    // Held from the look for a first cause to its note, so that of two at once one is the first (R7). Nothing is locked
+    // under it.
+    losing: Mutex<()>,
     // Errors of calls that nobody was there to be told of (R7). Taken last, and never held across a driver call.
     untold: Mutex<Vec<Error>>,
 }
@@ -41,8 +46,10 @@ impl<D: Driver> Context<D> {
             process,
             capabilities,
             captures: CaptureGate::new(),
+            life: Life::new(),
             lost: ArcCell::new(Arc::new(None)),
             is_lost: AtomicBool::new(false),
+            losing: Mutex::new(()),
             untold: Mutex::new(Vec::new()),
         }
     }
@@ -71,6 +78,7 @@ impl<D: Driver> Context<D> {
         if !failure.kind.is_sticky() {
             return Error::Driver(failure);
         }
+        let _first = (!mutant!("r7_two_first_causes")).then(|| self.losing.lock());
         let cause = self.lost().filter(|_| !mutant!("r7_last_cause")).unwrap_or_else(|| {
             self.lost.store(Arc::new(Some(failure.clone())));
             // Relaxed: as in `lost`.
@@ -123,7 +131,7 @@ impl<D: Driver> Context<D> {
     /// As [`guarded`](Self::guarded), for a call that is made somewhere inside `body`.
     pub fn guarded_scope<R>(&self, may: &mut MayWait, call: Call, body: impl FnOnce() -> Result<R>) -> Result<R> {
         let _entered = self.enter(may, call)?;
-        self.relaxed(body)
+        self.relaxed(call, body)
     }
 
     /// Gets leave for guarded calls like `call`, as [`guarded`](Self::guarded) does, before a lock is taken that they
@@ -143,7 +151,7 @@ impl<D: Driver> Context<D> {
         body: impl FnOnce(&D) -> std::result::Result<R, D::Error>,
     ) -> Option<Result<R>> {
         let _entry = if self.protects(call) { None } else { Some(self.captures.enter_now()?) };
-        Some(self.relaxed(|| self.check(call, body(&self.driver))))
+        Some(self.relaxed(call, || self.check(call, body(&self.driver))))
     }
 
     fn protects(&self, call: Call) -> bool {
@@ -153,12 +161,18 @@ impl<D: Driver> Context<D> {
         }
     }
 
-    /// Runs `body` with this thread's capture mode exchanged to relaxed.
-    fn relaxed<R>(&self, body: impl FnOnce() -> Result<R>) -> Result<R> {
+    /// Runs `body`, which makes `call`, with this thread's capture mode exchanged to relaxed. A loss that shows in the
+    /// exchange is the call's: it is what was asked for (R7).
+    fn relaxed<R>(&self, call: Call, body: impl FnOnce() -> Result<R>) -> Result<R> {
         if mutant!("c1_no_relaxed") {
             return body();
         }
-        let exchange = |mode| self.check(Call::ExchangeCaptureMode, self.driver.exchange_capture_mode(mode));
+        let exchange = |mode| {
+            self.driver.exchange_capture_mode(mode).map_err(|error| {
+                let is_lost = error.kind().is_sticky() && !mutant!("r7_exchange_blamed");
+                self.fail(if is_lost { call } else { Call::ExchangeCaptureMode }, &error)
+            })
+        };
         let before = exchange(CaptureMode::Relaxed)?;
         let answer = body();
         if before != CaptureMode::Relaxed {
@@ -182,7 +196,7 @@ pub struct Entered<'a, D: Driver> {
 impl<D: Driver> Entered<'_, D> {
     /// Makes a guarded call, like the one that leave was got for.
     pub fn call<R>(&self, call: Call, body: impl FnOnce(&D) -> std::result::Result<R, D::Error>) -> Result<R> {
-        self.context.relaxed(|| self.context.check(call, body(&self.context.driver)))
+        self.context.relaxed(call, || self.context.check(call, body(&self.context.driver)))
     }
 
     /// For what comes after captures in the order of waiting.

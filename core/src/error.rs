@@ -83,6 +83,8 @@ pub enum Misuse {
     AdoptionShared,
     /// The handles belong to two runtimes.
     ForeignRuntime,
+    /// The runtime is of the process that this one was forked from: its threads, and the driver's, are not here.
+    Forked,
     /// The host holds a view of the memory: end it first.
     HostView,
     /// The call would wait, and is made inside a capture (C9).
@@ -191,6 +193,7 @@ impl fmt::Display for Misuse {
             Self::AdoptionShared => f.write_str("other handles of the adopted stream live"),
             Self::NotAdopted => f.write_str("the stream is not an adopted one"),
             Self::ForeignRuntime => f.write_str("the handles belong to two runtimes"),
+            Self::Forked => f.write_str("the runtime is of the process that this one was forked from"),
             Self::HostView => f.write_str("the host holds a view of the memory"),
             Self::InsideCapture => f.write_str("the call would wait inside a capture"),
             Self::InsideHold => f.write_str("the call would wait inside a use_on closure"),

@@ -41,6 +41,7 @@ impl<D: Driver> Event<D> {
         use crate::queue::Submit;
         let anchor = stream.anchor().clone();
         let context = &anchor.context;
+        context.life.check_open()?;
         context.check_alive()?;
         stream.state().check_takes_work(context)?;
         let state = stream.state();
@@ -72,6 +73,7 @@ impl<D: Driver> Event<D> {
         if self.point.is_complete() {
             return Ok(true);
         }
+        context.life.check_process()?;
         context.check_alive()?;
         // As a guest: some drivers follow the event to its stream.
         let Some(guest) = self.point.stream.visit(self.point.number) else { return Ok(true) };
@@ -105,6 +107,7 @@ impl<D: Driver> Event<D> {
             return Ok(());
         }
         let context = &self.anchor.context;
+        context.life.check_process()?;
         context.check_alive()?;
         let Some(guest) = self.point.stream.visit(self.point.number) else { return Ok(()) };
         let _guest = (!mutant!("s6_event_wait_unvisited")).then_some(guest);
@@ -132,10 +135,11 @@ impl<D: Driver> Event<D> {
         if !Arc::ptr_eq(&self.anchor, stream.anchor()) {
             return Err(Misuse::ForeignRuntime.into());
         }
+        let context = &self.anchor.context;
+        context.life.check_open()?;
         if self.point.is_complete() || self.point.stream.id() == stream.id() {
             return Ok(());
         }
-        let context = &self.anchor.context;
         let mut gate = stream.state().gate_or(|| is_within(Place::Hold)).ok_or(Misuse::InsideHold)?;
         if gate.follows.find(self.point.stream.id(), self.point.number).is_some() {
             return Ok(());

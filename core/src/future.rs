@@ -9,8 +9,8 @@ use std::pin::Pin;
 use std::ptr::NonNull;
 use std::task::{Context as TaskContext, Poll};
 
-use crate::driver::{Driver, HostAccess, HostPointer};
-use crate::error::Result;
+use crate::driver::{Driver, HostAccess, HostPointer, Progress};
+use crate::error::{Error, Result};
 use crate::hold::MayWait;
 use crate::ownership::{Point, Points};
 use crate::queue::{Stream, Submit};
@@ -49,6 +49,20 @@ impl<D: Driver> Completion<D> {
     }
 }
 
+impl<D: Driver> Completion<D> {
+    /// Whether it has happened, after the end: nobody tells any more, so the streams are asked.
+    #[cold]
+    fn has_happened(&self) -> bool {
+        let context = &self.anchor.context;
+        let is_complete = |point: &Point<D>| {
+            // As a guest: the stream is of nobody we know.
+            let Some(_guest) = point.stream.visit(point.number) else { return true };
+            !point.stream.is_broken() && matches!(point.stream.query(context), Some(Ok(Progress::Complete)))
+        };
+        context.lost().is_none() && self.points.iter().all(is_complete)
+    }
+}
+
 impl<D: Driver> Future for Completion<D> {
     type Output = Result<()>;
 
@@ -58,10 +72,12 @@ impl<D: Driver> Future for Completion<D> {
             if this.is_complete() {
                 return Poll::Ready(Ok(()));
             }
-            if let Err(error) = this.anchor.context.check_alive() {
+            let context = &this.anchor.context;
+            if let Err(error) = context.life.check_process().and_then(|()| context.check_alive()) {
                 return Poll::Ready(Err(error));
             }
         }
+        // Known to the runtime before the waker is left with it. After the end it is told at once (R8).
         let notice = this.notice.get_or_insert_with(|| {
             let notice = std::sync::Arc::new(Notice::default());
             let resource = Resource::Notice(notice.clone());
@@ -69,6 +85,7 @@ impl<D: Driver> Future for Completion<D> {
             notice
         });
         match notice.poll(task.waker()) {
+            Some(Err(Error::Closed)) if this.has_happened() => Poll::Ready(Ok(())),
             Some(outcome) => Poll::Ready(outcome),
             None => Poll::Pending,
         }

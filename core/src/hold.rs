@@ -33,6 +33,8 @@ pub enum Place {
     Hold,
     /// The body of a capture.
     Capture,
+    /// Code that a release runs: an owner's drop, a waker. No lock is held, so it may wait.
+    Release,
 }
 
 /// Leave to wait, of one call on one thread. See the module for what takes it, and how.
@@ -100,4 +102,13 @@ pub fn is_within(place: Place) -> bool {
         return false;
     }
     PLACES.with(|places| places.borrow().contains(&(place, coop::thread_id().unwrap_or(0))))
+}
+
+/// In how many such places the running thread is, one inside of the other.
+pub fn count_within(place: Place) -> usize {
+    if MARKS.with(Cell::get) == 0 {
+        return 0;
+    }
+    let here = (place, coop::thread_id().unwrap_or(0));
+    PLACES.with(|places| places.borrow().iter().filter(|mark| **mark == here).count())
 }

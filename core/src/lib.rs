@@ -29,6 +29,8 @@ pub mod hold;
 pub mod id;
 pub mod kernel;
 #[doc(hidden)]
+pub mod life;
+#[doc(hidden)]
 pub mod mutant;
 #[doc(hidden)]
 pub mod ownership;

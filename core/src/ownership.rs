@@ -51,7 +51,7 @@ use crate::mutant;
 use crate::ordering;
 use crate::sealed::Sealed;
 use crate::stream::adopted::End;
-use crate::stream::{Gate, Role, StreamState};
+use crate::stream::{CLOSED, Gate, Role, StreamState};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Apart, Arc, BiasedGuard, Mutex, MutexGuard, OnceLock};
 use smallvec::SmallVec;
@@ -327,9 +327,12 @@ pub fn submit_covered<D: Driver, R, U: Records<D>, F>(
 where
     F: FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
 {
+    // What uses nothing is not covered: it does not show there that the stream is closed.
+    let has_uses = size_of::<U>() > 0;
     // Mostly the gate favours the thread, and all is covered outright.
-    if let Some(gate) = stream.gate_favoured()
-        && uses.all_outright(stream.id().number())
+    if has_uses
+        && let Some(gate) = stream.gate_favoured()
+        && uses.all_outright(stream.key())
     {
         let gate = unless_planted_window(stream, gate);
         let (value, number) = stream.enqueue(context, call, &gate, enqueue)?;
@@ -353,7 +356,10 @@ fn submit_gated<D: Driver, R, U: Records<D>, F>(
 where
     F: FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
 {
-    let id = stream.id().number();
+    let id = stream.key();
+    if id == CLOSED && !mutant!("r5_closed_unasked") {
+        return Err(Error::Closed);
+    }
     let Some(gate) = stream.gate_or(|| is_within(Place::Hold)) else {
         return Err(Misuse::InsideHold.into());
     };
@@ -565,6 +571,8 @@ impl<D: Driver> StreamState<D> {
 
     #[cold]
     fn check_not_capturing(&self, context: &Context<D>) -> Result<()> {
+        // The pool does not know it, so nobody closed it (R5).
+        context.life.check_open()?;
         let status = context.check(Call::CaptureStatus, context.driver.capture_status(&self.raw))?;
         if status != CaptureStatus::None {
             return Err(Misuse::AdoptedStreamCaptures.into());
@@ -769,12 +777,14 @@ impl<D: Driver> Record<D> {
 
     /// Waits for all work submitted before the call that conflicts with `access` of the host (O3).
     pub fn wait(&self, context: &Context<D>, access: Access, may: &mut MayWait) -> Result<()> {
+        context.life.check_process()?;
         self.points(access, may).iter().try_for_each(|point| point.wait(context, may))
     }
 
     /// Makes the host the owner: closes every conflicting cover, so that a conflicting take is refused until
     /// [`end_view`](Self::end_view), then waits. On an error there is no view.
     pub fn begin_view(&self, context: &Context<D>, access: Access, may: &mut MayWait) -> Result<()> {
+        context.life.check_process()?;
         let points = {
             let mut inner = self.lock(may);
             self.views.begin(access)?;

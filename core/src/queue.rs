@@ -8,7 +8,7 @@ use crate::error::{DriverFailure, Error, Misuse, Result};
 use crate::event::Event;
 use crate::future::{Completion, Download};
 use crate::hold::{MayWait, Place, within};
-use crate::id::{ResourceId, StreamId};
+use crate::id::StreamId;
 use crate::kernel::{Arguments, Kernel};
 use crate::mutant;
 use crate::ownership::{Access, Point, Points, Record, Records, Use, submit, submit_covered, submit_moving};
@@ -81,7 +81,8 @@ impl<'a, D: Driver> UseSet<'a, D> for Memory<'a, D> {
 impl<D: Driver> Records<D> for &[Memory<'_, D>] {
     #[inline]
     fn all_outright(&self, stream: u64) -> bool {
-        self.iter().all(|memory| memory.all_outright(stream))
+        // Nothing at all is not covered: it would not show that the stream is closed (R5).
+        !self.is_empty() && self.iter().all(|memory| memory.all_outright(stream))
     }
 
     #[inline]
@@ -357,6 +358,9 @@ struct Lease<D: Driver> {
 
 impl<D: Driver> Drop for Lease<D> {
     fn drop(&mut self) {
+        if self.anchor.context.life.is_inherited() {
+            return;
+        }
         match self.state.role {
             Role::Pooled(_) => {
                 // The next holder is mostly another thread.
@@ -508,6 +512,7 @@ impl<D: Driver> Stream<D> {
     /// `Lost`, the driver's.
     pub fn is_idle(&self) -> Result<bool> {
         let (state, context) = (&self.lease.state, &self.lease.anchor.context);
+        context.life.check_process()?;
         context.check_alive()?;
         if state.timeline.is_drained() {
             return Ok(true);
@@ -683,6 +688,6 @@ impl<D: Driver> Stream<D> {
             let call = if is_ordered { Call::MallocAsync } else { Call::Malloc };
             return Err(Error::Driver(DriverFailure::null(call)));
         }
-        Ok(Allocation { id: ResourceId::fresh(), address, record, anchor })
+        Ok(Allocation::new(address, record, anchor))
     }
 }

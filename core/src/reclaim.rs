@@ -28,27 +28,41 @@
 //! is taken up by the signal of its end. What will never be complete (a broken stream, a lost device, the deadline of a
 //! shutdown) is leaked, once, by the same move.
 //!
+//! # Code that is not ours
+//! Owners' drops and wakers may do anything: panic, block, park and so eat the token of a wakeup, call back. A turn only
+//! lists them ([`Errand`]); they run after it, with no lock held, each with its panic caught. So whoever they call finds
+//! no turn in progress on their account. The worker leaves owners to a thread that it starts for them, since they may
+//! block: releases and futures go on without them. It wakes tasks itself.
+//!
+//! # The end
+//! [`Reclaim::close`] first closes the queue, under its lock, and then leaks what is left. It leaks what it finds on the bench if that
+//! is free; otherwise whoever has it looks at the queue after the turn, finds it closed, and does the same: the one who failed
+//! to get the bench had closed the queue before. Tasks are told without the bench, which a turn may hold across a driver
+//! call that does not return. What is retired from then on is leaked where it is retired, and its task told there.
+//!
 //! # Locks
 //! `incoming` is never held across anything. `bench` is only ever tried, so nobody waits for it: it may be held across
-//! an unregister.
+//! an unregister. No code of others runs under either.
 
 use std::any::Any;
+use std::collections::VecDeque;
 use std::sync::OnceLock;
 use std::task::Waker;
 
 use crate::context::Context;
 use crate::driver::{Call, DeviceAddress, Driver, Priority, Progress};
 use crate::error::{DriverFailure, Error, Misuse, Result};
-use crate::hold::MayWait;
+use crate::hold::{MayWait, Place, count_within, within};
 use crate::id::StreamId;
+use crate::life::{Phase, forks};
 use crate::mutant;
 use crate::ordering;
-use crate::ownership::{Access, Points};
+use crate::ownership::{Access, Point, Points};
 use crate::point::Mark;
-use crate::registration::{Pin, Pins, PutOff, Released, drop_owners};
+use crate::registration::{Pin, Pins, PutOff, Released};
 use crate::stream::{Kind, StreamState};
 use crate::sync::atomic::AtomicBool;
-use crate::sync::thread::Thread;
+use crate::sync::thread::{self, Thread};
 use crate::sync::{Arc, Mutex, leak};
 
 pub mod state;
@@ -75,8 +89,10 @@ pub enum Resource<D: Driver> {
     Module(D::Module),
     /// An adopted stream's state, whose event is the runtime's.
     Adopted(Arc<StreamState<D>>),
-    /// Memory of ours that a copy reads or writes.
+    /// Memory of ours that a copy reads or writes. Its drop runs no code of others.
     Kept(Box<dyn Any + Send>),
+    /// What holds things that may have owners of the user's.
+    Holdings(Box<dyn Any + Send>),
     /// Nothing: somebody wants to know.
     Notice(std::sync::Arc<Notice>),
 }
@@ -93,35 +109,70 @@ pub struct Retired<D: Driver> {
 /// Tells one task that something has completed. Outlives a task that stopped caring (R4).
 #[derive(Debug, Default)]
 pub struct Notice {
-    // std, outside the facade: shared with the executor of the user's choice, and no core state hangs on it.
-    state: std::sync::Mutex<(Option<Result<()>>, Option<Waker>)>,
+    // A leaf: nothing is locked under it, and no waker is cloned, dropped or woken.
+    state: Mutex<Told>,
+}
+
+#[derive(Debug, Default)]
+struct Told {
+    outcome: Option<Result<()>>,
+    waker: Option<Waker>,
 }
 
 impl Notice {
-    /// The outcome, if there is one; otherwise `waker` is woken when there is.
+    /// The outcome, if there is one; otherwise `waker` is woken when there is, and no other.
     pub fn poll(&self, waker: &Waker) -> Option<Result<()>> {
-        let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if state.0.is_none() {
-            state.1 = Some(waker.clone());
-        }
-        state.0.clone()
+        let mut waker = Some(waker.clone());
+        let outcome = {
+            let mut told = self.state.lock();
+            let stays = mutant!("r8_first_waker_stays") && told.waker.is_some();
+            if told.outcome.is_none() && !stays {
+                std::mem::swap(&mut told.waker, &mut waker);
+            }
+            told.outcome.clone()
+        };
+        // The one before, or the one that is not needed.
+        drop(waker);
+        outcome
     }
 
     /// Whether there is an outcome.
     pub fn is_set(&self) -> bool {
-        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner).0.is_some()
+        self.state.lock().outcome.is_some()
     }
 
+    /// Sets the outcome, if there is none, and wakes the task.
     fn set(&self, outcome: Result<()>) {
         let waker = {
-            let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            state.0.get_or_insert(outcome);
-            state.1.take()
+            let mut told = self.state.lock();
+            if mutant!("r8_last_outcome") {
+                told.outcome = None;
+            }
+            told.outcome.get_or_insert(outcome);
+            told.waker.take()
         };
-        if let Some(waker) = waker {
+        if let Some(waker) = waker.filter(|_| !mutant!("r8_set_wakes_nobody")) {
             waker.wake();
         }
     }
+}
+
+/// Code that is not ours, and that a turn came upon.
+#[derive(Debug)]
+struct Errand {
+    what: Code,
+    /// Whether the thing that it ends is counted as released after it.
+    counts: bool,
+}
+
+#[derive(Debug)]
+enum Code {
+    /// The drop of what may have an owner of the user's.
+    Drop(Box<dyn Any + Send>),
+    /// The drop of memory of ours.
+    Forget(Box<dyn Any + Send>),
+    /// The waker of a task.
+    Tell(std::sync::Arc<Notice>, Result<()>),
 }
 
 /// Wakes the worker: from drops and from host functions, so without any lock (R2).
@@ -143,6 +194,20 @@ impl Signal {
             && let Some(worker) = self.worker.get().filter(|_| !mutant!("r2_raise_without_wake"))
         {
             worker.unpark();
+        }
+    }
+
+    /// Sleeps until something is announced, for `longest` at most where that is given. The word is looked at before: code of
+    /// the user's that this thread ran may have parked, and so have eaten the wakeup, which is a hint and no more.
+    pub fn wait(&self, longest: Option<std::time::Duration>) {
+        // Relaxed: `take` acquires. A raise that this look misses wakes later than the look, and then no code of others
+        // runs before the park.
+        if self.raised.load(std::sync::atomic::Ordering::Relaxed) && !mutant!("r2_parks_unlooked") {
+            return;
+        }
+        match longest {
+            None => thread::park(),
+            Some(longest) => thread::park_timeout(longest),
         }
     }
 
@@ -188,12 +253,47 @@ impl Left {
 /// The queue of the retired, and the one who works it off.
 #[derive(Debug)]
 pub struct Reclaim<D: Driver> {
-    incoming: Mutex<Vec<Retired<D>>>,
+    /// How often the process had been forked off when this was made.
+    forks: u32,
+    incoming: Mutex<Incoming<D>>,
     bench: Mutex<Bench<D>>,
+    owners: Mutex<Owners>,
     /// Wakes the worker.
     pub signal: std::sync::Arc<Signal>,
     /// Figures.
     pub figures: Figures,
+}
+
+/// What was let go and no turn has seen.
+#[derive(Debug)]
+struct Incoming<D: Driver> {
+    queue: VecDeque<Retired<D>>,
+    /// Tasks that wait, told or not: for the end, which tells them without the bench.
+    notices: Vec<std::sync::Arc<Notice>>,
+    /// How many notices may lie here before those that are told are sorted out.
+    notices_kept: usize,
+    /// Set once, at the end: nothing comes in any more.
+    is_closed: bool,
+}
+
+impl<D: Driver> Incoming<D> {
+    fn note(&mut self, notice: &std::sync::Arc<Notice>) {
+        if self.notices.len() >= self.notices_kept {
+            self.notices.retain(|notice| !notice.is_set());
+            self.notices_kept = self.notices.len().max(Self::NOTICES_KEPT / 2) * 2;
+        }
+        self.notices.push(notice.clone());
+    }
+
+    const NOTICES_KEPT: usize = 64;
+}
+
+/// Owners that are to be dropped by a thread of their own.
+#[derive(Debug, Default)]
+struct Owners {
+    queue: VecDeque<Errand>,
+    /// Whether there is such a thread.
+    is_attended: bool,
 }
 
 /// Figures of the reclaim. std atomics outside the facade: they order and decide nothing.
@@ -205,6 +305,10 @@ pub struct Figures {
     pub released: std::sync::atomic::AtomicU64,
     /// Things leaked.
     pub leaked: std::sync::atomic::AtomicU64,
+    /// Things that code of others is ending just now.
+    pub ending: std::sync::atomic::AtomicU64,
+    /// Streams of our own that could not be destroyed at the end.
+    pub streams_left: std::sync::atomic::AtomicU64,
 }
 
 fn add(figure: &std::sync::atomic::AtomicU64, amount: u64) {
@@ -215,10 +319,14 @@ fn add(figure: &std::sync::atomic::AtomicU64, amount: u64) {
 /// What only a turn touches.
 #[derive(Debug)]
 struct Bench<D: Driver> {
+    /// In hand: to be looked at in this turn. Here and not with the turn, so that nothing is dropped should a driver panic.
+    hand: VecDeque<Retired<D>>,
     waiting: Waiting<StreamId, Retired<D>>,
     lanes: std::collections::BTreeMap<StreamId, Lane<D>>,
     put_off: Vec<Retired<D>>,
-    /// How many of those wait for what nobody signals: a record's lock, or a stream that the driver would not make.
+    /// Code of others that this turn came upon.
+    errands: Vec<Errand>,
+    /// How many of those that are put off wait for what nobody signals: a record's lock, or a stream that the driver would not make.
     passed_over: usize,
     /// A stream of our own, for frees that no other stream must order.
     home: Option<Arc<StreamState<D>>>,
@@ -241,24 +349,44 @@ impl<D: Driver> Default for Reclaim<D> {
 impl<D: Driver> Reclaim<D> {
     /// An empty queue.
     pub fn new() -> Self {
+        let (queue, notices) = (VecDeque::new(), Vec::new());
+        let notices_kept = Incoming::<D>::NOTICES_KEPT;
         Self {
-            incoming: Mutex::new(Vec::new()),
+            forks: forks(),
+            incoming: Mutex::new(Incoming { queue, notices, notices_kept, is_closed: false }),
             bench: Mutex::new(Bench {
+                hand: VecDeque::new(),
                 waiting: Waiting::new(),
                 lanes: std::collections::BTreeMap::new(),
                 put_off: Vec::new(),
+                errands: Vec::new(),
                 passed_over: 0,
                 home: None,
             }),
+            owners: Mutex::default(),
             signal: Signal::new(),
             figures: Figures::default(),
         }
     }
 
-    /// Lets go of a thing. Makes no driver call and takes no lock that is held across one (R1, P7).
+    /// Lets go of a thing. Makes no driver call and takes no lock that is held across one (R1, P7). After the end it is
+    /// leaked, but for memory of ours that the device is known to be done with; and a task is told.
     pub fn retire(&self, retired: Retired<D>) {
+        if self.forks != forks() {
+            // Nobody is here who would release it, and the lock may be held by a thread that is not here either.
+            return leak(retired);
+        }
         add(&self.figures.retired, 1);
-        self.incoming.lock().push(retired);
+        let mut incoming = self.incoming.lock();
+        if incoming.is_closed && !mutant!("r8_retired_after_the_end") {
+            drop(incoming);
+            return self.end_at_once(retired);
+        }
+        if let Resource::Notice(notice) = &retired.resource {
+            incoming.note(notice);
+        }
+        incoming.queue.push_back(retired);
+        drop(incoming);
         if mutant!("r1_drop_waits_for_turn") {
             drop(self.bench.lock());
         }
@@ -266,26 +394,137 @@ impl<D: Driver> Reclaim<D> {
     }
 
     /// Releases what can be released; says what is left. Whoever comes while another is on turn leaves it to him, and so
-    /// does a `use_on` closure, where nothing may be waited for.
+    /// does a `use_on` closure, where nothing may be waited for. Code of others that it comes upon runs before it returns.
     pub fn turn(&self, context: &Context<D>, pins: &Pins<D>, ask: Ask) -> Left {
-        let Ok(may) = MayWait::here() else { return Left { waiting: self.pending(), put_off: 0 } };
-        let Some(mut bench) = self.bench.try_lock() else { return Left { waiting: self.pending(), put_off: 0 } };
-        let turn = Turn { context, pins, reclaim: self, may: &may };
-        let fresh = std::mem::take(&mut *self.incoming.lock());
-        let put_off = std::mem::take(&mut bench.put_off);
-        bench.passed_over = 0;
-        for retired in put_off.into_iter().chain(fresh) {
-            turn.admit(&mut bench, retired);
+        let Some((put_off, errands)) = self.work(context, pins, ask) else {
+            return Left { waiting: self.pending(), put_off: 0 };
+        };
+        errands.into_iter().for_each(|errand| self.run(context, errand));
+        self.left(put_off)
+    }
+
+    /// As [`turn`](Self::turn), by the worker: `attend` starts a thread that calls [`drop_owners`](Self::drop_owners), or
+    /// says that there is none to be had.
+    pub fn turn_of_worker(
+        &self,
+        context: &Context<D>,
+        pins: &Pins<D>,
+        ask: Ask,
+        attend: impl FnOnce() -> bool,
+    ) -> Left {
+        let Some((put_off, errands)) = self.work(context, pins, ask) else {
+            return Left { waiting: self.pending(), put_off: 0 };
+        };
+        let is_owner = |errand: &Errand| matches!(errand.what, Code::Drop(_)) && !mutant!("r2_worker_drops_owners");
+        let (owners, tasks): (Vec<_>, Vec<_>) = errands.into_iter().partition(is_owner);
+        tasks.into_iter().for_each(|errand| self.run(context, errand));
+        if !owners.is_empty() {
+            let is_attended = {
+                let mut waiting = self.owners.lock();
+                waiting.queue.extend(owners);
+                std::mem::replace(&mut waiting.is_attended, true)
+            };
+            if !is_attended && !attend() {
+                self.drop_owners(context);
+            }
         }
+        self.left(put_off)
+    }
+
+    /// Frees device memory whose work has completed, as an explicit free does: waits for whoever is on turn, who waits for the
+    /// device at most. `None`: a capture stands in the way, or the stream that it needs was refused (R7).
+    ///
+    /// # Errors
+    /// The driver's; the memory is then leaked.
+    pub fn free_now(
+        &self,
+        context: &Context<D>,
+        pins: &Pins<D>,
+        address: DeviceAddress,
+        may: &MayWait,
+    ) -> Option<Result<()>> {
+        let mut tries = 0;
+        let mut bench = loop {
+            match self.bench.try_lock() {
+                Some(bench) => break bench,
+                None if context.life.is_past(Phase::Shut) => return None,
+                None => thread::pause_brief(&mut tries),
+            }
+        };
+        let answer = Turn { context, pins, reclaim: self, may }.free(&mut bench, address, &Points::new())?;
+        add(&self.figures.retired, 1);
+        add(if answer.is_ok() { &self.figures.released } else { &self.figures.leaked }, 1);
+        Some(answer)
+    }
+
+    /// Drops owners until there is none.
+    pub fn drop_owners(&self, context: &Context<D>) {
+        loop {
+            let errand = {
+                let mut owners = self.owners.lock();
+                let errand = owners.queue.pop_front();
+                owners.is_attended = errand.is_some();
+                errand
+            };
+            let Some(errand) = errand else { return };
+            self.run(context, errand);
+            // The worker may wait for this one to end.
+            self.signal.raise();
+        }
+    }
+
+    /// The part of a turn under its lock, which runs no code of others: how many things are put off to a signal, and what is
+    /// to be run. `None`: another is on turn, or nothing may be waited for here.
+    fn work(&self, context: &Context<D>, pins: &Pins<D>, ask: Ask) -> Option<(usize, Vec<Errand>)> {
+        let may = MayWait::here().ok().filter(|_| !context.life.is_inherited())?;
+        let mut bench = self.bench.try_lock()?;
+        let turn = Turn { context, pins, reclaim: self, may: &may };
+        bench.passed_over = 0;
+        let put_off = std::mem::take(&mut bench.put_off);
+        bench.hand.extend(put_off);
+        bench.hand.append(&mut self.incoming.lock().queue);
+        turn.admit_all(&mut bench);
         turn.learn(&mut bench, ask);
-        // By the figures, and not by what is filed: an executable that was released has just retired what it held.
         let put_off = bench.put_off.len() - bench.passed_over;
+        let mut errands = std::mem::take(&mut bench.errands);
+        drop(bench);
+        if self.incoming.lock().is_closed && !mutant!("r8_turn_beside_the_end") {
+            errands.extend(self.leak_rest(context, pins));
+        }
+        Some((put_off, errands))
+    }
+
+    /// By the figures, and not by what is filed: an executable that was released has just retired what it held.
+    fn left(&self, put_off: usize) -> Left {
         Left { waiting: self.pending().saturating_sub(put_off), put_off }
+    }
+
+    /// Runs code that is not ours. A panic of it ends here, so the next is run all the same (R4).
+    fn run(&self, context: &Context<D>, errand: Errand) {
+        let code = || match errand.what {
+            Code::Drop(owner) => drop(owner),
+            Code::Forget(memory) => drop(memory),
+            Code::Tell(notice, outcome) => notice.set(outcome),
+        };
+        add(&self.figures.ending, 1);
+        let caught = within(Place::Release, || std::panic::catch_unwind(std::panic::AssertUnwindSafe(code)));
+        if let Err(payload) = caught {
+            // Not dropped: that could panic too.
+            std::mem::forget(payload);
+            context.keep_untold(Misuse::PanickedInRelease.into());
+        }
+        if errand.counts {
+            add(&self.figures.released, 1);
+        }
+        // Relaxed: a figure.
+        self.figures.ending.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
     }
 
     /// Whether somebody is on turn now, with things in hand that are neither in the queue nor released.
     pub fn is_on_turn(&self) -> bool {
-        self.bench.try_lock().is_none()
+        // Relaxed: a figure.
+        let is_ending = self.figures.ending.load(std::sync::atomic::Ordering::Relaxed) > 0;
+        is_ending || self.bench.try_lock().is_none()
     }
 
     /// Things retired and neither released nor leaked.
@@ -303,33 +542,117 @@ impl<D: Driver> Reclaim<D> {
         self.pending().saturating_add(usize::try_from(leaked).unwrap_or(usize::MAX))
     }
 
-    /// Leaks what is left, and destroys the stream of our own: at shutdown.
+    /// Leaks what is left, tells every task that waits, and destroys the stream of our own, after its work: at the end. That
+    /// stream stays where somebody is on turn, or when [the end is over](Phase::Gone).
     pub fn close(&self, context: &Context<D>, pins: &Pins<D>) {
-        let Ok(may) = MayWait::here() else { return };
-        let Some(mut bench) = self.bench.try_lock() else { return };
-        let turn = Turn { context, pins, reclaim: self, may: &may };
-        let fresh = std::mem::take(&mut *self.incoming.lock());
-        let put_off = std::mem::take(&mut bench.put_off);
-        let waiting: Vec<_> = bench.waiting.drain().collect();
-        for retired in put_off.into_iter().chain(fresh).chain(waiting) {
-            match mutant!("r5_close_frees") {
-                true => turn.release(&mut bench, retired),
-                false => turn.leak(retired, None),
+        if mutant!("r5_close_frees")
+            && let Some(mut bench) = self.bench.try_lock()
+            && let Ok(may) = MayWait::here()
+        {
+            let turn = Turn { context, pins, reclaim: self, may: &may };
+            let all: Vec<_> = bench.waiting.drain().chain(self.incoming.lock().queue.drain(..)).collect();
+            all.into_iter().for_each(|retired| turn.release(&mut bench, retired));
+        }
+        let notices = {
+            let mut incoming = self.incoming.lock();
+            incoming.is_closed = true;
+            std::mem::take(&mut incoming.notices)
+        };
+        let errands = self.leak_rest(context, pins);
+        errands.into_iter().for_each(|errand| self.run(context, errand));
+        // Those whose turn is still in progress, and those that were told before.
+        for notice in notices {
+            if !mutant!("r8_end_tells_the_filed_only") {
+                self.run(context, Errand { what: Code::Tell(notice, Err(end_of(context))), counts: false });
             }
         }
-        if let Some(home) = bench.home.take() {
-            turn.destroy_home(&home);
+        let home = self.bench.try_lock().and_then(|mut bench| bench.home.take());
+        if let Some(home) = home
+            && context.lost().is_none()
+            && (context.life.is_past(Phase::Gone) || !home.destroy_after_its_work(context))
+        {
+            add(&self.figures.streams_left, 1);
         }
     }
+
+    /// Leaks all that waits on the bench, if nobody is on turn; gives the tasks to tell.
+    fn leak_rest(&self, context: &Context<D>, pins: &Pins<D>) -> Vec<Errand> {
+        let Some(mut bench) = self.bench.try_lock() else { return Vec::new() };
+        let bench = &mut *bench;
+        let fresh = std::mem::take(&mut self.incoming.lock().queue);
+        let left = bench.hand.drain(..).chain(bench.put_off.drain(..)).chain(fresh).chain(bench.waiting.drain());
+        for retired in left {
+            self.leak(context, pins, &mut bench.errands, retired, None);
+        }
+        std::mem::take(&mut bench.errands)
+    }
+
+    /// Keeps for ever what may still be in use (P11). A task is told.
+    #[cold]
+    fn leak(
+        &self,
+        context: &Context<D>,
+        pins: &Pins<D>,
+        errands: &mut Vec<Errand>,
+        retired: Retired<D>,
+        cause: Option<std::sync::Arc<DriverFailure>>,
+    ) {
+        let Resource::Notice(notice) = retired.resource else {
+            if let Resource::Pin(pin, _) = &retired.resource {
+                pins.unfile(pin);
+            }
+            add(&self.figures.leaked, 1);
+            return leak(retired);
+        };
+        let outcome = match cause {
+            _ if retired.points.iter().all(Point::is_complete) => Ok(()),
+            Some(cause) if context.lost().is_none() => Err(Error::StreamBroken(cause)),
+            _ => Err(end_of(context)),
+        };
+        errands.push(Errand { what: Code::Tell(notice, outcome), counts: true });
+    }
+
+    /// What becomes of a thing that is let go after the end.
+    #[cold]
+    fn end_at_once(&self, retired: Retired<D>) {
+        let is_done = retired.points.iter().all(Point::is_complete);
+        let released = match retired.resource {
+            // Its task has not been asked to wait yet, so this wakes nobody.
+            Resource::Notice(notice) => {
+                notice.set(if is_done { Ok(()) } else { Err(Error::Closed) });
+                true
+            }
+            Resource::Kept(memory) if is_done => {
+                drop(memory);
+                true
+            }
+            resource => {
+                leak(Retired { resource, points: retired.points });
+                false
+            }
+        };
+        add(if released { &self.figures.released } else { &self.figures.leaked }, 1);
+    }
+}
+
+/// Why what waits will not be told more.
+fn end_of<D: Driver>(context: &Context<D>) -> Error {
+    context.lost().map_or(Error::Closed, Error::Lost)
+}
+
+/// How many things the running thread is releasing: they end after the code of others that it is inside of.
+pub fn in_hand() -> usize {
+    count_within(Place::Release)
 }
 
 impl<D: Driver> Drop for Reclaim<D> {
     fn drop(&mut self) {
         // P11, R4. Nobody took the last turns: what is left may be in use, memory of copies too, so it is leaked.
         let bench = self.bench.get_mut();
-        let left = std::mem::take(self.incoming.get_mut()).into_iter();
-        let left = left.chain(std::mem::take(&mut bench.put_off)).chain(bench.waiting.drain());
+        let left = std::mem::take(&mut self.incoming.get_mut().queue).into_iter();
+        let left = left.chain(bench.hand.drain(..)).chain(bench.put_off.drain(..)).chain(bench.waiting.drain());
         left.for_each(leak);
+        bench.errands.drain(..).chain(self.owners.get_mut().queue.drain(..)).for_each(leak);
     }
 }
 
@@ -343,6 +666,21 @@ struct Turn<'a, D: Driver> {
 }
 
 impl<D: Driver> Turn<'_, D> {
+    /// Goes through what is in hand.
+    fn admit_all(&self, bench: &mut Bench<D>) {
+        while let Some(retired) = bench.hand.pop_front() {
+            match self.context.life.is_past(Phase::Shut) {
+                // Time was up meanwhile, and the report is made, or is about to be.
+                true => self.leak(bench, retired, None),
+                false => self.admit(bench, retired),
+            }
+        }
+    }
+
+    fn leak(&self, bench: &mut Bench<D>, retired: Retired<D>, cause: Option<std::sync::Arc<DriverFailure>>) {
+        self.reclaim.leak(self.context, self.pins, &mut bench.errands, retired, cause);
+    }
+
     /// Releases a thing, or files it under the first of its points that is not complete.
     fn admit(&self, bench: &mut Bench<D>, mut retired: Retired<D>) {
         if let Resource::Pin(pin, _) | Resource::Owner(pin, _) = &retired.resource
@@ -373,13 +711,13 @@ impl<D: Driver> Turn<'_, D> {
             retired.points.clear();
         }
         if let Some(cause) = self.context.lost().filter(|_| !mutant!("r6_calls_after_loss")) {
-            return self.leak(retired, Some(cause));
+            return self.leak(bench, retired, Some(cause));
         }
         if let Some(cause) = retired.points.iter().find_map(|point| point.stream.broken()) {
             // What marks a stream that was given up is asked no more.
             return match retired.resource {
                 Resource::Adopted(_) => self.release(bench, retired),
-                _ => self.leak(retired, Some(cause)),
+                _ => self.leak(bench, retired, Some(cause)),
             };
         }
         if retired.points.is_empty() || self.is_ordered_free(&retired) {
@@ -415,11 +753,8 @@ impl<D: Driver> Turn<'_, D> {
                 outcome
             }
             Resource::Pin(ref pin, epoch) => match self.pins.try_release(context, pin, epoch, self.may) {
-                // The owners are dropped here, with no lock but the bench held, on which nobody waits.
-                Ok(Ok(Released::Undone(owners) | Released::Ceded(owners))) => {
-                    drop_owners(context, owners);
-                    Ok(())
-                }
+                Ok(Ok(Released::Undone(owners) | Released::Ceded(owners))) if owners.is_empty() => Ok(()),
+                Ok(Ok(Released::Undone(owners) | Released::Ceded(owners))) => return bench.end_with(owners),
                 // Revived, and perhaps let go again meanwhile: then this is the ticket of that.
                 Ok(Ok(Released::Void)) => {
                     return self.admit(bench, Retired { points: Points::new(), ..retired });
@@ -430,17 +765,20 @@ impl<D: Driver> Turn<'_, D> {
                     return bench.put_off.push(retired);
                 }
             },
-            Resource::Owner(_pin, owner) => {
-                drop_owners(context, vec![owner]);
-                Ok(())
-            }
+            Resource::Owner(_pin, owner) => return bench.run_later(Code::Drop(owner)),
             Resource::Event(event) => context.check(Call::EventDestroy, context.driver.event_destroy(event)),
             Resource::Executable(executable, uses) => {
+                // Kept whatever the driver does, a panic too.
+                let uses = std::mem::ManuallyDrop::new(uses);
                 let destroy = |driver: &D, executable| driver.executable_destroy(executable);
-                match self.give_back(Call::ExecutableDestroy, executable, destroy) {
-                    Ok(outcome) => {
-                        drop(uses);
-                        outcome
+                let answer = self.give_back(Call::ExecutableDestroy, executable, destroy);
+                let uses = std::mem::ManuallyDrop::into_inner(uses);
+                match answer {
+                    Ok(Ok(())) => return bench.run_later(Code::Drop(uses)),
+                    Ok(Err(error)) => {
+                        // All that used them has completed: it is the executable alone that is leaked.
+                        bench.errands.push(Errand { what: Code::Drop(uses), counts: false });
+                        Err(error)
                     }
                     Err(executable) => {
                         let resource = Resource::Executable(executable, uses);
@@ -462,14 +800,9 @@ impl<D: Driver> Turn<'_, D> {
                 }
             }
             Resource::Adopted(state) => self.end_adopted(bench, state),
-            Resource::Kept(memory) => {
-                self.outside(|| drop(memory));
-                Ok(())
-            }
-            Resource::Notice(notice) => {
-                self.outside(|| notice.set(Ok(())));
-                Ok(())
-            }
+            Resource::Kept(memory) => return bench.run_later(Code::Forget(memory)),
+            Resource::Holdings(holdings) => return bench.run_later(Code::Drop(holdings)),
+            Resource::Notice(notice) => return bench.run_later(Code::Tell(notice, Ok(()))),
         };
         match outcome {
             Ok(()) => add(&self.reclaim.figures.released, 1),
@@ -541,22 +874,6 @@ impl<D: Driver> Turn<'_, D> {
         Ok(home)
     }
 
-    fn destroy_home(&self, home: &StreamState<D>) {
-        if self.context.lost().is_some() {
-            return;
-        }
-        // Its frees wait for nothing but their own turn; some drivers do not destroy a stream before its work is done.
-        // Where a capture forbids that wait, the stream stays.
-        if self.context.guarded_now(Call::StreamSynchronize, |driver| driver.stream_synchronize(&home.raw)).is_none() {
-            return;
-        }
-        // SAFETY: S6. Only turns use this stream, and the caller holds the bench at the end of the last.
-        let answer = unsafe { self.context.driver.stream_destroy(&home.raw) };
-        if let Err(error) = answer {
-            self.context.fail_untold(Call::StreamDestroy, &error);
-        }
-    }
-
     /// Gives back what marks an adopted stream whose lease has ended (S9).
     fn end_adopted(&self, bench: &mut Bench<D>, state: Arc<StreamState<D>>) -> Result<()> {
         if state.end_adoption(self.context)? {
@@ -591,16 +908,14 @@ impl<D: Driver> Turn<'_, D> {
     /// Moves on what `stream` has completed; when it was given up, what waits for it is leaked.
     fn settle(&self, bench: &mut Bench<D>, key: StreamId, stream: &StreamState<D>) {
         let completed = stream.timeline.completed().number();
-        let due: Vec<_> = bench.waiting.due(key, completed).collect();
-        for retired in due {
-            self.admit(bench, retired);
-        }
+        bench.hand.extend(bench.waiting.due(key, completed));
+        self.admit_all(bench);
         if let Some(cause) = stream.broken() {
             let stuck: Vec<_> = bench.waiting.due(key, u64::MAX - 1).collect();
             for retired in stuck {
                 match retired.resource {
                     Resource::Adopted(_) => self.release(bench, retired),
-                    _ => self.leak(retired, Some(cause.clone())),
+                    _ => self.leak(bench, retired, Some(cause.clone())),
                 }
             }
         }
@@ -611,35 +926,23 @@ impl<D: Driver> Turn<'_, D> {
         let cause = self.context.lost();
         let waiting: Vec<_> = bench.waiting.drain().collect();
         for retired in waiting {
-            self.leak(retired, cause.clone());
+            self.leak(bench, retired, cause.clone());
         }
         bench.lanes.clear();
     }
+}
 
-    /// Keeps for ever what may still be in use (P11). Who waits is told.
-    #[cold]
-    fn leak(&self, retired: Retired<D>, cause: Option<std::sync::Arc<DriverFailure>>) {
-        if let Resource::Notice(notice) = retired.resource {
-            let lost = self.context.lost().is_some();
-            let error = cause.map_or(Error::Closed, if lost { Error::Lost } else { Error::StreamBroken });
-            self.outside(|| notice.set(Err(error)));
-            return add(&self.reclaim.figures.released, 1);
-        }
-        if let Resource::Pin(pin, _) = &retired.resource {
-            self.pins.unfile(pin);
-        }
-        add(&self.reclaim.figures.leaked, 1);
-        leak(retired);
+impl<D: Driver> Bench<D> {
+    /// Lists code of others that ends a thing.
+    fn run_later(&mut self, what: Code) {
+        self.errands.push(Errand { what, counts: true });
     }
 
-    /// Runs code that is not ours. A panic of it would take along all that this turn has in hand, memory that the device
-    /// still uses included (R4).
-    fn outside(&self, code: impl FnOnce()) {
-        if let Err(payload) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(code)) {
-            // Not dropped: that could panic too.
-            std::mem::forget(payload);
-            self.context.keep_untold(Misuse::PanickedInRelease.into());
-        }
+    /// Lists the drops that end a thing, of which there is one at least.
+    fn end_with(&mut self, owners: Vec<Box<dyn Any + Send>>) {
+        let last = owners.len() - 1;
+        let errands = owners.into_iter().enumerate();
+        self.errands.extend(errands.map(|(at, owner)| Errand { what: Code::Drop(owner), counts: at == last }));
     }
 }
 

@@ -7,17 +7,17 @@ use std::time::Duration;
 use crate::context::Context;
 use crate::driver::{Call, Driver, HostPointer, Image, Priority};
 use crate::error::{Error, Misuse, Result};
-use crate::hold::MayWait;
+use crate::hold::{MayWait, Place, is_within};
 use crate::kernel::Module;
+use crate::life::Phase;
 use crate::mutant;
 use crate::pinned::Pinned;
 use crate::queue::Stream;
 use crate::reclaim::{Ask, Reclaim};
 use crate::registration::{HostRange, Pins};
 use crate::stream::{Pool, StreamState};
-use crate::sync::atomic::AtomicBool;
 use crate::sync::clock::{self, Instant};
-use crate::sync::{Arc, thread};
+use crate::sync::{Arc, coop, thread};
 
 /// Elements of buffers: plain data, any bit pattern valid.
 pub trait Element: bytemuck::Pod + Send + Sync {}
@@ -78,10 +78,6 @@ pub struct Shared<D: Driver> {
     pub(crate) reclaim: Reclaim<D>,
     pub(crate) captures: crate::capture::Sessions<D>,
     pub(crate) config: Config,
-    // Set once, by shutdown or by the end of the last handle. A flag for new work only: what exists goes on.
-    closed: AtomicBool,
-    // Set by shutdown: the worker leaves the rest to it.
-    stopped: AtomicBool,
     // std, outside the facade: taken by the one who shuts down.
     worker: std::sync::Mutex<Option<thread::JoinHandle<()>>>,
 }
@@ -102,38 +98,59 @@ impl<D: Driver> Deref for Anchor<D> {
 
 impl<D: Driver> Drop for Anchor<D> {
     fn drop(&mut self) {
-        self.shared.close();
+        // No handle is left that could be given work.
+        self.shared.context.life.advance(Phase::Draining);
+        self.shared.reclaim.signal.raise();
     }
 }
 
+/// How a shutdown goes about it.
+#[derive(Clone, Copy, Debug)]
+struct Ending {
+    /// When what is left is leaked.
+    end: Instant,
+    /// Things that the calling thread is releasing itself: an owner's drop may shut down, and its own thing ends after it.
+    in_hand: usize,
+    /// Whether the calling thread captures: that capture ends after it too.
+    in_capture: bool,
+}
+
+/// What a shutdown may take longer than it was given: for what takes no time on a machine that is not too busy.
+const GRACE: Duration = Duration::from_millis(500);
+/// What a worker that is not stuck gets of it.
+const WORKER_GRACE: Duration = Duration::from_millis(100);
+
 impl<D: Driver> Shared<D> {
-    fn close(&self) {
-        // Relaxed: the signal that follows carries it to the worker (E5).
-        self.closed.store(true, Ordering::Relaxed);
+    /// Refuses new work from now on: at every stream, and where things are made.
+    fn close_to_work(&self) {
+        self.context.life.advance(Phase::Draining);
+        if !mutant!("r5_streams_stay_open") {
+            self.pool.close();
+        }
         self.reclaim.signal.raise();
     }
 
+    /// Whether the last handle is gone, or a shutdown has begun.
     pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Relaxed)
+        self.context.life.is_past(Phase::Draining)
     }
 
     /// Whether shutdown has taken over from the worker.
     pub(crate) fn is_stopped(&self) -> bool {
-        self.stopped.load(Ordering::Relaxed)
+        self.context.life.is_past(Phase::Shut)
     }
 
     /// Sends the worker home; it may be in a driver call that does not return, so not for ever.
-    fn stop_worker(&self, end: Instant) {
-        // Relaxed: the signal carries it (E5).
-        self.stopped.store(true, Ordering::Relaxed);
+    fn stop_worker(&self, ending: Ending) {
+        self.context.life.advance(Phase::Shut);
         self.reclaim.signal.raise();
         if mutant!("r5_worker_stays") {
             return;
         }
         let worker = self.worker.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-        let Some(worker) = worker else { return };
+        let Some(worker) = worker.filter(|_| ending.in_hand == 0) else { return };
         // A little grace where the deadline has passed: a worker that is not stuck goes at once.
-        let end = end.max(clock::now() + Duration::from_millis(100));
+        let end = ending.end.max(clock::after(WORKER_GRACE));
         while !worker.is_finished() && clock::now() < end {
             thread::pause();
         }
@@ -144,9 +161,7 @@ impl<D: Driver> Shared<D> {
 
     /// Refuses new work after shutdown, and helps with the retired when they have become too many.
     pub(crate) fn check_open(&self) -> Result<()> {
-        if self.is_closed() {
-            return Err(Error::Closed);
-        }
+        self.context.life.check_open()?;
         if self.reclaim.pending() > self.config.retired_max {
             self.reclaim.turn(&self.context, &self.pins, Ask::Query);
         }
@@ -164,18 +179,77 @@ impl<D: Driver> Shared<D> {
         streams.alive <= streams.leased + streams.quarantined
     }
 
-    /// Releases the runtime's own objects when nothing needs them any more.
+    /// Releases the runtime's own objects when nothing needs them any more, or time is up. What a capture, or whoever has
+    /// a gate, keeps from being had now stays.
     pub(crate) fn tear_down(&self) {
+        self.context.life.advance(Phase::Shut);
+        self.context.captures.close();
         self.reclaim.close(&self.context, &self.pins);
-        if self.context.lost().is_none() {
+        let may_call = || self.context.lost().is_none() && !self.context.life.is_past(Phase::Gone);
+        if may_call() {
             self.pool.trim(&self.context);
+        }
+        if may_call() {
             self.captures.clear(&self.context);
-            // Those in quarantine are never destroyed, but their events are nobody's any more.
-            self.pool
-                .streams()
-                .iter()
-                .filter(|state| state.is_broken())
-                .for_each(|state| state.destroy_event(&self.context));
+        }
+        // Those in quarantine are never destroyed, but their events are nobody's any more.
+        for state in self.pool.streams().iter().filter(|state| state.is_broken()) {
+            if may_call() {
+                state.destroy_event_unless_held(&self.context);
+            }
+        }
+    }
+
+    /// Drains until nothing waits or time is up, and gives back what the runtime owns.
+    fn wind_up(&self, ending: Ending) {
+        let goes_on = || clock::now() < ending.end && !self.is_stopped();
+        let turn = || self.reclaim.turn(&self.context, &self.pins, Ask::Query).total();
+        let mut tries = 0;
+        while turn() > ending.in_hand && goes_on() {
+            thread::pause_brief(&mut tries);
+        }
+        let mut tries = 0;
+        while !(self.streams_are_gone() && (ending.in_capture || self.captures.out() == 0)) && goes_on() {
+            thread::pause_brief(&mut tries);
+        }
+        self.stop_worker(ending);
+        self.tear_down();
+    }
+
+    /// [`wind_up`](Self::wind_up) on a thread of its own, which is left behind where a driver call does not return. Under a
+    /// scheduler that runs the program's threads one at a time, here.
+    fn wind_up_in_time(self: &Arc<Self>, ending: Ending) {
+        let aside = || {
+            let shared = self.clone();
+            thread::spawn("tenure-shutdown", move || shared.wind_up(ending))
+        };
+        let is_scheduled = cfg!(mc_loom) || coop::thread_id().is_some();
+        let aside = if is_scheduled || mutant!("r5_winds_up_here") { None } else { aside() };
+        let Some(aside) = aside else { return self.wind_up(ending) };
+        let end = ending.end.max(clock::now()) + GRACE;
+        let mut tries = 0;
+        while !aside.is_finished() && clock::now() < end {
+            thread::pause_brief(&mut tries);
+        }
+        if !aside.is_finished() || aside.join().is_err() {
+            self.context.life.advance(Phase::Shut);
+            self.context.life.advance(Phase::Gone);
+            self.context.captures.close();
+            self.reclaim.close(&self.context, &self.pins);
+        }
+    }
+
+    fn report(&self, ending: Ending) -> ShutdownReport {
+        let (pins_live, _, pins_quarantined) = self.pins.census();
+        // Relaxed: a figure.
+        let own = self.reclaim.figures.streams_left.load(Ordering::Relaxed);
+        let own = usize::try_from(own).unwrap_or(usize::MAX).saturating_add(self.captures.out());
+        ShutdownReport {
+            leaked: self.reclaim.leaked().saturating_sub(ending.in_hand),
+            streams_left: self.pool.figures().alive.saturating_add(own),
+            pins_left: pins_live + self.pins.ceded(),
+            pins_quarantined,
+            lost: self.context.lost().map(Error::Lost),
         }
     }
 }
@@ -239,8 +313,6 @@ impl<D: Driver> Runtime<D> {
             reclaim: Reclaim::new(),
             captures: crate::capture::Sessions::new(),
             config,
-            closed: AtomicBool::new(false),
-            stopped: AtomicBool::new(false),
             worker: std::sync::Mutex::new(None),
         });
         if shared.config.reclaim == ReclaimMode::Worker {
@@ -428,28 +500,17 @@ impl<D: Driver> Runtime<D> {
     pub fn shutdown(self, deadline: Duration) -> ShutdownReport {
         let shared = self.anchor.shared.clone();
         drop(self);
-        shared.close();
-        let end = clock::now() + deadline;
-        let mut tries = 0;
-        while shared.reclaim.turn(&shared.context, &shared.pins, Ask::Query).total() > 0 && clock::now() < end {
-            thread::pause_brief(&mut tries);
+        let ending = Ending {
+            end: clock::after(deadline),
+            in_hand: crate::reclaim::in_hand(),
+            in_capture: is_within(Place::Capture),
+        };
+        if !shared.context.life.is_inherited() {
+            shared.close_to_work();
+            shared.wind_up_in_time(ending);
+            shared.context.life.advance(Phase::Gone);
         }
-        let mut tries = 0;
-        while !shared.streams_are_gone() && clock::now() < end {
-            thread::pause_brief(&mut tries);
-        }
-        shared.stop_worker(end);
-        shared.tear_down();
-        let leaked = shared.reclaim.leaked();
-        let streams = shared.pool.figures();
-        let (pins_live, _, pins_quarantined) = shared.pins.census();
-        ShutdownReport {
-            leaked,
-            streams_left: streams.alive,
-            pins_left: pins_live + shared.pins.ceded(),
-            pins_quarantined,
-            lost: shared.context.lost().map(Error::Lost),
-        }
+        shared.report(ending)
     }
 }
 

@@ -28,11 +28,12 @@ use crate::driver::{Call, Driver, Priority, Progress};
 use crate::error::{DriverFailure, Error, Result};
 use crate::hold::MayWait;
 use crate::id::StreamId;
+use crate::life::Phase;
 use crate::mutant;
 use crate::ordering;
 use crate::ownership::follow::Follows;
 use crate::point::Timeline;
-use crate::sync::atomic::AtomicU64;
+use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Arc, Biased, BiasedGuard, Mutex, OnceLock};
 
 pub mod accept;
@@ -41,6 +42,9 @@ pub mod state;
 
 use self::adopted::{Adoption, End};
 use self::state::{Figures, Shelf};
+
+/// The key of a stream that takes no work: the number of no stream.
+pub const CLOSED: u64 = u64::MAX;
 
 /// As what kind of stream it is made.
 #[derive(Debug)]
@@ -72,6 +76,8 @@ pub enum Role<D: Driver> {
 #[repr(align(128))]
 pub struct StreamState<D: Driver> {
     id: StreamId,
+    // What covers are compared with: the number of `id`, or that of no stream once the runtime takes no work.
+    key: AtomicU64,
     pub raw: D::Stream,
     pub role: Role<D>,
     pub timeline: Timeline,
@@ -144,8 +150,10 @@ impl<D: Driver> StreamState<D> {
     }
 
     fn with_role(raw: D::Stream, role: Role<D>) -> Arc<Self> {
+        let id = StreamId::fresh();
         Arc::new(Self {
-            id: StreamId::fresh(),
+            id,
+            key: AtomicU64::new(id.number()),
             raw,
             role,
             timeline: Timeline::new(),
@@ -159,6 +167,20 @@ impl<D: Driver> StreamState<D> {
     /// Its identity, never used again.
     pub fn id(&self) -> StreamId {
         self.id
+    }
+
+    /// What the cover of a buffer is compared with: the number of the stream, or [`CLOSED`] once the runtime takes no work
+    /// (R9). Then nothing is covered, and whoever comes the slow way is refused.
+    #[inline]
+    pub fn key(&self) -> u64 {
+        // Relaxed: it closes for work that comes after, which is to say after something that the closer did.
+        self.key.load(Ordering::Relaxed)
+    }
+
+    /// Takes no work from now on. Waits for nobody: a submission may be under way.
+    pub fn close(&self) {
+        // Relaxed: as in `key`.
+        self.key.store(CLOSED, Ordering::Relaxed);
     }
 
     /// Takes the gate.
@@ -220,6 +242,7 @@ impl<D: Driver> StreamState<D> {
         if self.timeline.is_complete(number) || mutant!("o3_wait_nothing") {
             return Ok(());
         }
+        context.life.check_process()?;
         if !mutant!("r6_wait_after_loss") {
             context.check_alive()?;
         }
@@ -405,6 +428,10 @@ impl<D: Driver> Pool<D> {
             Ok(raw) => {
                 let state = StreamState::new(raw, Kind::Pooled(priority));
                 self.shelf.lock().made(state.clone());
+                // After it is listed: `close` finds it there, or has said before that the runtime is closed.
+                if context.life.is_past(Phase::Draining) {
+                    state.close();
+                }
                 Ok(state)
             }
             Err(error) => {
@@ -448,6 +475,11 @@ impl<D: Driver> Pool<D> {
             }
         }
         destroyed
+    }
+
+    /// Closes every stream to new work. Makes no driver call, and waits for nobody who has a gate.
+    pub fn close(&self) {
+        self.shelf.lock().all.iter().for_each(|state| state.close());
     }
 
     /// A copy of the list of all streams that exist.
@@ -511,7 +543,8 @@ impl<D: Driver> StreamState<D> {
     fn destroy(&self, context: &Context<D>) -> bool {
         self.destroy_event(context);
         // SAFETY: S6. `examine` proved it idle and unvisited and took it off the shelf, so no lease and no guest uses
-        // the handle, now or later: every number on it is complete, and who visits for one turns round at once.
+        // the handle, now or later: every number on it is complete, and who visits for one turns round at once. Or it is
+        // the runtime's own, which only turns use, and the last is over.
         let answer = unsafe { context.driver.stream_destroy(&self.raw) };
         if let Err(error) = answer {
             context.fail_untold(Call::StreamDestroy, &error);
@@ -520,9 +553,28 @@ impl<D: Driver> StreamState<D> {
         true
     }
 
+    /// Waits for its work and destroys it: a stream of the runtime's own, which frees memory and is on no shelf. Some
+    /// drivers do not destroy a stream before its work is done. `false`: it stays, since a capture forbids the wait, or the
+    /// driver refused, which is kept (R7).
+    pub fn destroy_after_its_work(&self, context: &Context<D>) -> bool {
+        match context.guarded_now(Call::StreamSynchronize, |driver| driver.stream_synchronize(&self.raw)) {
+            Some(_) if context.lost().is_none() => self.destroy(context),
+            _ => false,
+        }
+    }
+
     /// Destroys the event of its waits. Takes the gate.
     pub fn destroy_event(&self, context: &Context<D>) {
         let event = self.gate().event.take();
+        if let Some(event) = event {
+            context.event_destroy(event);
+        }
+    }
+
+    /// As [`destroy_event`](Self::destroy_event), unless somebody has the gate: at the end, who may be in a driver call
+    /// that does not return.
+    pub fn destroy_event_unless_held(&self, context: &Context<D>) {
+        let event = self.gate_or(|| !mutant!("r5_waits_for_a_gate")).and_then(|mut gate| gate.event.take());
         if let Some(event) = event {
             context.event_destroy(event);
         }

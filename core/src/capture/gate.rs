@@ -13,7 +13,7 @@
 //! `begin` counts *before* the driver's begin call and `end` after its end call, so the decision to defer covers the
 //! whole window. Waiters loop; none can be lost, since every change notifies under the lock.
 
-use crate::error::{Misuse, Result};
+use crate::error::{Error, Misuse, Result};
 use crate::hold::MayWait;
 use crate::mutant;
 use crate::sync::{Condvar, Mutex};
@@ -30,6 +30,8 @@ pub struct CaptureGate {
 struct State {
     captures: usize,
     calls: usize,
+    /// Set at the end of the runtime: nobody waits for captures any more.
+    is_closed: bool,
 }
 
 /// A guarded call in flight.
@@ -70,6 +72,14 @@ impl CaptureGate {
         state.captures == 0
     }
 
+    /// Ends all waiting for captures, with `Closed`: at the end of the runtime (R8).
+    pub fn close(&self) {
+        self.state.lock().is_closed = true;
+        if !mutant!("r8_waiters_stay") {
+            self.changed.notify_all();
+        }
+    }
+
     /// How many captures are counted.
     pub fn captures(&self) -> usize {
         self.state.lock().captures
@@ -88,13 +98,17 @@ impl CaptureGate {
     /// Enters a guarded call, after all captures have ended.
     ///
     /// # Errors
-    /// `InsideCapture` when the calling thread itself captures: it would wait for itself (C9).
+    /// `InsideCapture` when the calling thread itself captures: it would wait for itself (C9). `Closed` when the runtime was
+    /// shut down meanwhile.
     pub fn enter_waiting(&self, may: &mut MayWait) -> Result<Entry<'_>> {
         let mut state = self.state.lock();
         // Looked at again after each wait: another capture may have begun meanwhile.
         while state.captures > 0 {
             if may.is_in_capture() && !mutant!("c9_waits_for_itself") {
                 return Err(Misuse::InsideCapture.into());
+            }
+            if state.is_closed {
+                return Err(Error::Closed);
             }
             self.changed.wait(&mut state);
             if mutant!("c6_looks_once") {

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use crate::driver::Driver;
+use crate::error::Misuse;
 use crate::mutant;
-use crate::reclaim::Ask;
+use crate::reclaim::{Ask, Left};
 use crate::runtime::Shared;
 use crate::sync::Arc;
 use crate::sync::clock;
@@ -25,7 +26,24 @@ pub(crate) fn start<D: Driver>(shared: Arc<Shared<D>>) -> Option<JoinHandle<()>>
     Some(worker)
 }
 
-fn work<D: Driver>(shared: &Shared<D>) {
+/// Starts a thread that drops owners until there is none to drop.
+fn attend<D: Driver>(shared: &Arc<Shared<D>>) -> bool {
+    let shared = shared.clone();
+    thread::spawn("tenure-owners", move || shared.reclaim.drop_owners(&shared.context)).is_some()
+}
+
+/// One turn. Should a driver panic, what is in hand stays there for the next (R4).
+fn turn<D: Driver>(shared: &Arc<Shared<D>>, ask: Ask) -> Left {
+    let turn = || shared.reclaim.turn_of_worker(&shared.context, &shared.pins, ask, || attend(shared));
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(turn)).unwrap_or_else(|payload| {
+        // Not dropped: that could panic too.
+        std::mem::forget(payload);
+        shared.context.keep_untold(Misuse::PanickedInRelease.into());
+        Left { waiting: shared.reclaim.pending(), put_off: 0 }
+    })
+}
+
+fn work<D: Driver>(shared: &Arc<Shared<D>>) {
     let mut deadline = None;
     let mut asked = clock::now();
     loop {
@@ -37,7 +55,7 @@ fn work<D: Driver>(shared: &Shared<D>) {
         }
         // Before the turn: what handles retired before the last was dropped is then in this turn, and not leaked after it.
         let closed = shared.is_closed() && !mutant!("r5_closed_read_late");
-        let left = shared.reclaim.turn(&shared.context, &shared.pins, ask);
+        let left = turn(shared, ask);
         if mutant!("r2_cleared_after_the_look") {
             shared.reclaim.signal.take();
             signalled = false;
@@ -46,19 +64,19 @@ fn work<D: Driver>(shared: &Shared<D>) {
             return;
         }
         if closed || mutant!("r5_closed_read_late") && shared.is_closed() {
-            let end = *deadline.get_or_insert_with(|| clock::now() + shared.config.drain);
+            let end = *deadline.get_or_insert_with(|| clock::after(shared.config.drain));
             if left.total() == 0 && shared.streams_are_gone() || clock::now() >= end {
                 return shared.tear_down();
             }
         }
         if !signalled {
             // What a capture holds up needs no tick: its end signals.
-            match left.waiting {
-                0 if deadline.is_none() => thread::park(),
+            shared.reclaim.signal.wait(match left.waiting {
+                0 if deadline.is_none() => None,
                 // Only streams are waited for, and the program is ending.
-                0 => thread::park_timeout(TICK / 50),
-                _ => thread::park_timeout(TICK),
-            }
+                0 => Some(TICK / 50),
+                _ => Some(TICK),
+            });
         }
     }
 }

@@ -32,6 +32,11 @@ pub mod clock {
         static MOMENT: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
         *MOMENT.get_or_init(Instant::now)
     }
+
+    /// The moment `time` from now; in a century at the latest.
+    pub fn after(time: std::time::Duration) -> Instant {
+        now() + time.min(std::time::Duration::from_secs(100 * 365 * 24 * 3600))
+    }
 }
 
 /// As std's: looking is a scheduling point, and what is seen may be stale.

@@ -391,6 +391,12 @@ pub mod clock {
     pub fn now() -> Instant {
         Instant::now()
     }
+
+    /// The moment `time` from now; in a century at the latest.
+    pub fn after(time: std::time::Duration) -> Instant {
+        let century = std::time::Duration::from_secs(100 * 365 * 24 * 3600);
+        now() + time.min(century)
+    }
 }
 
 /// Keeps a value for ever: what the device may still use, and nobody will ever know that it has done with.
