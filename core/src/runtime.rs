@@ -218,24 +218,24 @@ impl<D: Driver> Shared<D> {
 
     /// [`wind_up`](Self::wind_up) on a thread of its own, which is left behind where a driver call does not return. Under a
     /// scheduler that runs the program's threads one at a time, here.
-    fn wind_up_in_time(self: &Arc<Self>, ending: Ending) {
+    fn wind_up_in_time(this: &Arc<Self>, ending: Ending) {
         let aside = || {
-            let shared = self.clone();
+            let shared = this.clone();
             thread::spawn("tenure-shutdown", move || shared.wind_up(ending))
         };
         let is_scheduled = cfg!(mc_loom) || coop::thread_id().is_some();
         let aside = if is_scheduled || mutant!("r5_winds_up_here") { None } else { aside() };
-        let Some(aside) = aside else { return self.wind_up(ending) };
+        let Some(aside) = aside else { return this.wind_up(ending) };
         let end = ending.end.max(clock::now()) + GRACE;
         let mut tries = 0;
         while !aside.is_finished() && clock::now() < end {
             thread::pause_brief(&mut tries);
         }
         if !aside.is_finished() || aside.join().is_err() {
-            self.context.life.advance(Phase::Shut);
-            self.context.life.advance(Phase::Gone);
-            self.context.captures.close();
-            self.reclaim.close(&self.context, &self.pins);
+            this.context.life.advance(Phase::Shut);
+            this.context.life.advance(Phase::Gone);
+            this.context.captures.close();
+            this.reclaim.close(&this.context, &this.pins);
         }
     }
 
@@ -507,7 +507,7 @@ impl<D: Driver> Runtime<D> {
         };
         if !shared.context.life.is_inherited() {
             shared.close_to_work();
-            shared.wind_up_in_time(ending);
+            Shared::wind_up_in_time(&shared, ending);
             shared.context.life.advance(Phase::Gone);
         }
         shared.report(ending)
