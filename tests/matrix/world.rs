@@ -38,7 +38,7 @@ pub struct World {
 pub const GUARDED: &str = "guarded calls wait";
 
 /// How long a cell's runtime has to shut down.
-const SHUTDOWN: Duration = Duration::from_secs(2);
+const SHUTDOWN: Duration = Duration::from_millis(500);
 
 impl World {
     /// A device of this profile, and a runtime with a worker.
