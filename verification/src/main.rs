@@ -1,6 +1,6 @@
 //! Checks the core on every interleaving, checks the checks, and writes the page that says so.
 //!
-//! `gate` runs everything that must hold before a change goes in; `page` writes `verification/README.md` from such a
+//! `gate` runs everything that must hold before a change goes in; `page` writes `verification/RESULTS.md` from such a
 //! run; `slow` is deeper. Each model runs in a process of its own, since a failed one leaves the checkers unusable.
 
 #![allow(clippy::duplicate_mod, reason = "the models are built once for each checker")]
