@@ -21,6 +21,7 @@
 #   plain         the same, on the device opened without memory in the order of streams
 #   storm         threads that capture, drop, wrap, poll, wait and recycle at random
 #   volume        1,000,000 launches and 100,000 wraps from 8 threads, each accounted for
+#   behind        copies with pageable memory behind a kernel that runs: none waits for it
 #   facts         what the device does, call by call, and whether the profile says so
 #   sanitizer     smoke and a small storm under compute-sanitizer's memcheck; skipped where that is missing
 #   bench         the launch path beside the raw driver; on CUDA only
@@ -30,7 +31,7 @@ set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/.."
-all="doctor smoke tour conformance plain storm volume facts sanitizer bench"
+all="doctor smoke tour conformance plain storm volume behind facts sanitizer bench"
 bin='' profile='' failed=0 skipped=0 passed=0
 out=${CARGO_TARGET_DIR:-target}/check-gpu
 
@@ -44,12 +45,12 @@ build() {
     mkdir -p "$1"
     built=${CARGO_TARGET_DIR:-target}/release
     cargo build --quiet --release -p tenure-sim --bin tenure
-    cargo build --quiet --release -p tenure-tests --bin stress
+    cargo build --quiet --release -p tenure-tests --bin stress --bin behind
     cargo build --quiet --release -p tenure-hip --example doctor --example smoke
     cargo build --quiet --release -p tenure-benches --features gpu --bin gpu
     suite=$(cargo test --release -p tenure-tests --test on_hip --no-run 2>&1 | sed -n 's/.*(\(.*on_hip-[0-9a-f]*\)).*/\1/p')
     [ -x "$suite" ] || die "the suite was not built"
-    for program in "$built/tenure" "$built/stress" "$built/gpu" "$built/examples/doctor" "$built/examples/smoke"; do
+    for program in "$built/tenure" "$built/stress" "$built/behind" "$built/gpu" "$built/examples/doctor" "$built/examples/smoke"; do
         strip -o "$1/$(basename "$program")" "$program"
     done
     strip -o "$1/on_hip" "$suite"
@@ -184,6 +185,7 @@ one() {
     smoke) simple smoke 60 "$bin/smoke" ;;
     storm) simple storm 120 "$bin/stress" --on hip --seeds 20 --threads 8 --steps 60 ;;
     volume) simple volume 240 "$bin/stress" --on hip --launches 1000000 --wraps 100000 --threads 8 ;;
+    behind) simple behind 120 "$bin/behind" --on hip ;;
     tour | conformance | plain | facts | sanitizer | bench) "$1" ;;
     *) die "no such step: $1 (there are $all)" ;;
     esac
