@@ -642,12 +642,13 @@ impl<D: Driver> Record<D> {
     }
 
     fn close_cover(&self, inner: &mut Inner<D>, owner: Arc<StreamState<D>>, access: Access) {
-        let gate = (!mutant!("o1_close_ungated")).then(|| owner.gate());
+        let mut gate = (!mutant!("o1_close_ungated")).then(|| owner.gate());
         self.cover.stream.store(NOBODY, Ordering::Relaxed);
         let write = self.cover.last(Access::Write).load(Ordering::Relaxed);
         let read = self.cover.last(Access::Read).load(Ordering::Relaxed);
         if access == Access::Read {
             // The old owner goes on reading: its slot is filled under its gate.
+            gate = gate.filter(|_| !mutant!("o1_slot_filled_ungated"));
             self.join(inner, &owner, read);
         }
         drop(gate);
@@ -789,7 +790,9 @@ impl<D: Driver> Record<D> {
             let mut inner = self.lock(may);
             self.views.begin(access)?;
             // For a host read, streams keep their slots and read on; nobody keeps cover, since cover can write.
-            self.close(&mut inner, access);
+            if !mutant!("o3_view_leaves_cover") {
+                self.close(&mut inner, access);
+            }
             self.points_of(&inner, access)
         };
         let waited = points.iter().try_for_each(|point| point.wait(context, may));

@@ -288,6 +288,12 @@ impl Device {
         DeviceAddress(self.state().allocate(bytes, true))
     }
 
+    /// Other code destroys a stream of its own, whatever is pending there.
+    pub fn owner_destroys(&self, stream: &Stream) {
+        self.0.touch.touch();
+        self.state().streams[stream.index].alive = false;
+    }
+
     /// Device memory that was there before the model began, and outlives it.
     pub fn memory(&self, bytes: u64) -> DeviceAddress {
         let mut state = self.state();
@@ -602,6 +608,13 @@ impl Device {
         Ok(())
     }
 
+    fn check_followed(&self, state: &State, event: &Event, call: Call) {
+        let stream = state.events[event.0].stream.filter(|_| !self.0.capabilities.events_outlive_streams);
+        if stream.is_some_and(|stream| !state.streams[stream].alive) {
+            breach(format_args!("S6: {call} of an event follows it to a stream that was destroyed"));
+        }
+    }
+
     fn lengthen(&self, stream: &Stream, position: u64) {
         // Relaxed: a query must see only what happens before it. A maximum, since two threads may come out of order.
         stream.length.fetch_max(position + 1, Ordering::Relaxed);
@@ -849,6 +862,7 @@ impl Driver for Device {
     fn stream_wait_event(&self, stream: &Stream, event: &Event) -> Result<(), Failure> {
         let mut state = self.enter_stream(Call::StreamWaitEvent, stream)?;
         state.check_event(event, Call::StreamWaitEvent);
+        self.check_followed(&state, event, Call::StreamWaitEvent);
         let session = state.events[event.0].session;
         let mark = state.events[event.0].position.clone().map(|position| (session, position));
         state.record_wait(stream.index, mark);
@@ -899,7 +913,7 @@ impl Driver for Device {
     fn event_query(&self, event: &Event) -> Result<Progress, Failure> {
         let state = self.enter(Call::EventQuery, Some(("event", event.0 as u64)))?;
         state.check_event(event, Call::EventQuery);
-        state.check_followed(event, Call::EventQuery);
+        self.check_followed(&state, event, Call::EventQuery);
         if state.events[event.0].session.is_some() {
             breach("C1: an event was asked for that a capture recorded");
         }
@@ -917,7 +931,7 @@ impl Driver for Device {
     fn event_synchronize(&self, event: &Event) -> Result<(), Failure> {
         let state = self.enter(Call::EventSynchronize, Some(("event", event.0 as u64)))?;
         state.check_event(event, Call::EventSynchronize);
-        state.check_followed(event, Call::EventSynchronize);
+        self.check_followed(&state, event, Call::EventSynchronize);
         if state.events[event.0].session.is_some() {
             breach("C1: an event was asked for that a capture recorded");
         }
@@ -932,8 +946,14 @@ impl Driver for Device {
         Ok(())
     }
 
-    fn event_elapsed(&self, _start: &Event, _end: &Event) -> Result<f32, Failure> {
-        drop(self.enter(Call::EventElapsed, None)?);
+    fn event_elapsed(&self, start: &Event, end: &Event) -> Result<f32, Failure> {
+        let state = self.enter(Call::EventElapsed, None)?;
+        for event in [start, end] {
+            let position = state.events[event.0].position.clone().unwrap_or_default();
+            if (0..state.streams.len()).any(|stream| position.at(stream) > state.told.at(stream)) {
+                breach("O2: an event was called complete while its own record may still be pending");
+            }
+        }
         Ok(0.0)
     }
 
@@ -1216,12 +1236,6 @@ impl State {
     fn check_event(&self, event: &Event, call: Call) {
         if !self.events[event.0].alive {
             breach(format_args!("S6: {call} of an event that was destroyed"));
-        }
-    }
-
-    fn check_followed(&self, event: &Event, call: Call) {
-        if self.events[event.0].stream.is_some_and(|stream| !self.streams[stream].alive) {
-            breach(format_args!("S6: {call} of an event follows it to a stream that was destroyed"));
         }
     }
 

@@ -9,6 +9,7 @@
 use super::{checker, tenure};
 use crate::model::{Litmus, Model, Reached, Search};
 
+pub mod adopted;
 pub mod biased;
 pub mod capture;
 pub mod device;
@@ -27,6 +28,7 @@ pub fn all() -> Vec<&'static Model> {
         biased::MODELS,
         ownership::MODELS,
         stream::MODELS,
+        adopted::MODELS,
         registration::MODELS,
         reclaim::MODELS,
         capture::MODELS,

@@ -48,8 +48,12 @@ impl World {
     }
 
     fn with(barriers: bool) -> Self {
+        Self::over(barriers, Device::default())
+    }
+
+    /// Over this device.
+    pub fn over(barriers: bool, device: Device) -> Self {
         have_barriers(barriers);
-        let device = Device::default();
         Self { context: Context::new(device.clone()), device }
     }
 
@@ -335,6 +339,18 @@ pub const MODELS: &[Model] = &[
         body: host_view,
     },
     Model {
+        name: "o3_host_view_beside_covered_launch",
+        claim: "A launch that its stream covers is refused while the host has a view, or the host's look comes before it or after.",
+        lines: &["O3", "O4"],
+        threads: 2,
+        operations: "1 view, read and end; 1 device write by the owner tried once",
+        bound: Some(3),
+        search: Search::Sample(2_000),
+        leaves_out: "gates favour nobody; the host's reads are a witness cell that the kernel's enqueue writes",
+        reaches: &["the launch was refused", "the launch came after the view", "the launch came before the view"],
+        body: view_beside_covered,
+    },
+    Model {
         name: "o4_no_window_between_take_and_enqueue",
         claim: "A launch of two covered buffers and a move of one of them do not interleave.",
         lines: &["O4", "O1"],
@@ -417,6 +433,30 @@ pub const MODELS: &[Model] = &[
         leaves_out: "kernels have no contents",
         reaches: &["the edge failed"],
         body: failed_edge,
+    },
+    Model {
+        name: "o5_refused_retake_keeps_the_last_write",
+        claim: "A stream that takes its own buffer back, after a move elsewhere failed, and is refused, leaves its own last write known.",
+        lines: &["O5", "O2"],
+        threads: 2,
+        operations: "1 move whose edge fails; 1 launch by the last writer's stream, refused; then a host write",
+        bound: Some(3),
+        search: Search::Sample(2_000),
+        leaves_out: "gates favour nobody; kernels have no contents",
+        reaches: &["the buffer was taken back"],
+        body: refused_retake,
+    },
+    Model {
+        name: "o5_refused_launch_behind_a_second_wait",
+        claim: "A launch that is refused behind an edge that an earlier wait stands for leaves that wait known, not one before it.",
+        lines: &["O5", "O2"],
+        threads: 2,
+        operations: "1 launch each on one stream, of buffers of another, one of them refused; then a host write of both",
+        bound: Some(3),
+        search: Search::Sample(2_000),
+        leaves_out: "gates favour nobody; kernels have no contents",
+        reaches: &["an edge was skipped"],
+        body: refused_behind_second_wait,
     },
     Model {
         name: "o1_follow_map_skips_only_known_edges",
@@ -1014,6 +1054,90 @@ fn failed_edge(reached: &Reached) {
     reached.mark_if(mine.is_err() || other.is_err(), "the edge failed");
     world.host_writes(&x);
     world.host_writes(&y);
+}
+
+fn refused_retake(reached: &Reached) {
+    // setup: A wrote X; the next edge fails, and the next launch
+    let world = Arc::new(World::plain());
+    let (a, b) = (world.stream(), world.stream());
+    let x = Arc::new(world.buffer());
+    world.launch(&a, &[(&x, Write)]);
+    world.device.fail(Call::StreamWaitEvent, ErrorKind::InvalidValue, 0);
+    world.device.fail(Call::Launch, ErrorKind::InvalidValue, 0);
+    // threads
+    let other = spawn({
+        let (world, b, x) = (world.clone(), b.clone(), x.clone());
+        move || world.try_launch(&b, &[(&x, Write)])
+    });
+    let mine = world.try_launch(&a, &[(&x, Write)]);
+    // join
+    let other = other.join().unwrap();
+    // claim: the device, and that the host waits for all
+    assert!(mine.is_err(), "O5: a launch that the driver refuses fails");
+    reached.mark_if(other.is_err() && a.counters.moved.value() < 2, "the buffer was taken back");
+    world.host_writes(&x);
+}
+
+fn refused_behind_second_wait(reached: &Reached) {
+    // setup: B waited for A before, and that is passed; A wrote Y and Z since
+    let world = Arc::new(World::plain());
+    let (a, b) = (world.stream(), world.stream());
+    let (x, y, z) = (world.buffer(), Arc::new(world.buffer()), Arc::new(world.buffer()));
+    world.launch(&a, &[(&x, Write)]);
+    let first = world.launch(&b, &[(&x, Write)]);
+    b.wait(&world.context, first, &mut MayWait::here().expect("no hold")).expect("a wait on a healthy device succeeds");
+    world.launch(&a, &[(&y, Write), (&z, Write)]);
+    let edges = b.counters.edges_skipped.value();
+    world.device.fail(Call::Launch, ErrorKind::InvalidValue, 1);
+    // threads
+    let other = spawn({
+        let (world, b, y) = (world.clone(), b.clone(), y.clone());
+        move || world.try_launch(&b, &[(&y, Write)]).is_ok()
+    });
+    let mine = world.try_launch(&b, &[(&z, Write)]).is_ok();
+    // join
+    let other = other.join().unwrap();
+    // claim: the device, and that the host waits for all
+    assert_ne!(mine, other, "O5: exactly the refused launch fails");
+    reached.mark_if(b.counters.edges_skipped.value() > edges, "an edge was skipped");
+    let refused = if mine { &y } else { &z };
+    world.host_writes(refused);
+    world.host_writes(if mine { &z } else { &y });
+}
+
+fn view_beside_covered(reached: &Reached) {
+    // setup: A covers X, and what it wrote is done
+    let world = Arc::new(World::plain());
+    let a = world.stream();
+    let x = Arc::new(world.buffer());
+    let bytes = Arc::new(super::checker::Witness::new());
+    let first = world.launch(&a, &[(&x, Write)]);
+    a.wait(&world.context, first, &mut MayWait::here().expect("no hold")).expect("a wait on a healthy device succeeds");
+    // threads
+    let owner = spawn({
+        let (world, a, x, bytes) = (world.clone(), a.clone(), x.clone(), bytes.clone());
+        move || {
+            let uses = [Use::new(&x.record, Write)];
+            let pointers = [(x.address, BYTES, true)];
+            let answer = submit(&world.context, &a, &uses, Call::Launch, |device, raw| {
+                bytes.write("O3: a covered launch is not ordered with the host's look at its view", || {});
+                device.kernel(raw, &pointers)
+            });
+            answer.is_ok()
+        }
+    });
+    let viewed = x.record.begin_view(&world.context, Read, &mut MayWait::here().expect("no hold")).is_ok();
+    assert!(viewed, "O3: a view was refused though nobody else has one");
+    let before = world.device.count(Call::Launch) == 2;
+    world.device.host_reads(x.address, BYTES);
+    bytes.read("O3: a covered launch is not ordered with the host's look at its view", || {});
+    x.record.end_view(Read);
+    // join
+    let launched = owner.join().unwrap();
+    // claim: the device and its witness
+    reached.mark_if(!launched, "the launch was refused");
+    reached.mark_if(launched && !before, "the launch came after the view");
+    reached.mark_if(launched && before, "the launch came before the view");
 }
 
 fn follow_map(reached: &Reached) {

@@ -15,7 +15,7 @@ use super::tenure::reclaim::{Ask, Reclaim, Resource, Retired};
 use super::tenure::registration::Pins;
 use super::tenure::stream::Pool;
 use super::tenure::sync::Arc;
-use super::tenure::{Event, Queue};
+use super::tenure::{Event, Queue, Readable, Stream};
 use super::{Model, Reached, Search};
 
 use super::device::Device;
@@ -165,6 +165,54 @@ pub const MODELS: &[Model] = &[
         leaves_out: "one priority",
         reaches: &["the stream was destroyed", "the stream was kept"],
         body: event_wait_beside_trim,
+    },
+    Model {
+        name: "s6_event_order_beside_trim",
+        claim: "An edge from an event on a stream whose lease has ended follows it to no stream that a trim has destroyed.",
+        lines: &["S6"],
+        threads: 2,
+        operations: "1 trim; 1 edge",
+        bound: Some(3),
+        search: Search::Sample(2_000),
+        leaves_out: "one priority",
+        reaches: &["the stream was destroyed", "the stream was kept"],
+        body: event_order_beside_trim,
+    },
+    Model {
+        name: "o2_event_proves_its_own_place",
+        claim: "Who waits for an event, or asks, learns of what came before it, and of nothing that is submitted beside.",
+        lines: &["O2"],
+        threads: 2,
+        operations: "1 write on the event's stream; 1 wait for the event",
+        bound: Some(3),
+        search: Search::Sample(2_000),
+        leaves_out: "plain memory",
+        reaches: &["the write came first", "the wait came first"],
+        body: event_beside_launch,
+    },
+    Model {
+        name: "o1_event_orders_its_own_place",
+        claim: "An edge from an event orders what came before it, and stands for nothing that is submitted beside.",
+        lines: &["O1"],
+        threads: 2,
+        operations: "1 write on the event's stream; 1 edge from the event; then a write behind it of what the first wrote",
+        bound: Some(3),
+        search: Search::Sample(2_000),
+        leaves_out: "plain memory",
+        reaches: &["the write came first", "the edge came first"],
+        body: event_order_beside_launch,
+    },
+    Model {
+        name: "o2_event_is_complete_with_its_record",
+        claim: "An event is called complete only when its own record is, beside who finds its stream idle.",
+        lines: &["O2"],
+        threads: 2,
+        operations: "1 wait for the stream; 1 record, 1 question, and its time",
+        bound: Some(3),
+        search: Search::Sample(2_000),
+        leaves_out: "times are not measured: the device looks whether they are there",
+        reaches: &["it was known to be complete"],
+        body: event_beside_wait,
     },
     Model {
         name: "s7_edge_from_a_broken_stream",
@@ -426,35 +474,126 @@ fn turn_beside_trim(reached: &Reached) {
 }
 
 fn event_query_beside_trim(reached: &Reached) {
-    event_beside_trim(reached, |event| {
+    event_beside_trim(reached, |event, _| {
         event.is_complete().expect("the driver accepts all");
     });
 }
 
 fn event_wait_beside_trim(reached: &Reached) {
-    event_beside_trim(reached, |event| event.synchronize().expect("the driver accepts all"));
+    event_beside_trim(reached, |event, _| event.synchronize().expect("the driver accepts all"));
 }
 
-fn event_beside_trim(reached: &Reached, look: impl FnOnce(&Event<Device>)) {
+fn event_order_beside_trim(reached: &Reached) {
+    event_beside_trim(reached, |event, other| other.wait_event(event).expect("the driver accepts all"));
+}
+
+fn event_beside_trim(reached: &Reached, look: impl FnOnce(&Event<Device>, &Stream<Device>)) {
     // setup: an event behind work, on a stream whose lease has ended
     let (_device, runtime) = manual(Capabilities::default());
     let (stream, [mut buffer]) = buffers(&runtime);
     stream.fill(&mut buffer, 7).expect("the driver accepts all");
     let event = stream.record().expect("the driver accepts all");
+    let other = runtime.stream().expect("the pool may make two streams");
     drop(stream);
     // threads
     let trimmer = spawn({
         let runtime = runtime.clone();
         move || runtime.trim()
     });
-    look(&event);
+    look(&event, &other);
     // join
     let destroyed = trimmer.join().unwrap();
     // claim: the device knows a call that follows the event
     reached.mark_if(destroyed == 1, "the stream was destroyed");
     reached.mark_if(destroyed == 0, "the stream was kept");
-    drop((event, buffer));
+    drop((event, buffer, other));
     drain(&runtime);
+}
+
+fn event_beside_launch(reached: &Reached) {
+    // setup: an event behind the first fill, which a write of the same buffer follows
+    let (device, runtime) = manual(plain_memory());
+    let (stream, [mut x]) = buffers(&runtime);
+    stream.fill(&mut x, 7).expect("the driver accepts all");
+    let event = stream.record().expect("the driver accepts all");
+    let address = x.region().address;
+    // threads
+    let writer = spawn({
+        let stream = stream.clone();
+        move || {
+            stream.fill(&mut x, 8).expect("the driver accepts all");
+            x
+        }
+    });
+    let before = device.count(Call::Fill) == 2;
+    event.synchronize().expect("the driver accepts all");
+    // join
+    let x = writer.join().unwrap();
+    // claim: both fills came before this question
+    if !x.is_busy() {
+        device.called_clean(address, BYTES, 2);
+    }
+    reached.mark_if(before, "the write came first");
+    reached.mark_if(!before, "the wait came first");
+    drop((x, event, stream));
+    drain(&runtime);
+}
+
+fn event_order_beside_launch(reached: &Reached) {
+    // setup
+    let (device, runtime) = manual(plain_memory());
+    let (stream, [mut x]) = buffers(&runtime);
+    stream.fill(&mut x, 7).expect("the driver accepts all");
+    let event = stream.record().expect("the driver accepts all");
+    let other = runtime.stream().expect("the pool may make two streams");
+    // threads
+    let writer = spawn({
+        let stream = stream.clone();
+        move || {
+            stream.fill(&mut x, 8).expect("the driver accepts all");
+            x
+        }
+    });
+    let before = device.count(Call::Fill) == 2;
+    other.wait_event(&event).expect("the driver accepts all");
+    // join
+    let mut x = writer.join().unwrap();
+    // claim: the device
+    other.fill(&mut x, 9).expect("the driver accepts all");
+    reached.mark_if(before, "the write came first");
+    reached.mark_if(!before, "the edge came first");
+    drop((x, event, stream, other));
+    drain(&runtime);
+}
+
+fn event_beside_wait(reached: &Reached) {
+    // setup
+    let (_device, runtime) = manual(plain_memory());
+    let (stream, [mut x]) = buffers(&runtime);
+    stream.fill(&mut x, 7).expect("the driver accepts all");
+    // threads
+    let waiter = spawn({
+        let stream = stream.clone();
+        move || stream.synchronize().expect("the driver accepts all")
+    });
+    let event = stream.record().expect("the driver accepts all");
+    let is_complete = event.is_complete().expect("the driver accepts all");
+    // claim: the device knows what it can measure
+    if is_complete {
+        event.elapsed(&event).expect("the driver accepts all");
+        reached.mark("it was known to be complete");
+    }
+    // join
+    waiter.join().unwrap();
+    drop((x, event, stream));
+    drain(&runtime);
+}
+
+/// A device whose frees wait for no stream's order.
+fn plain_memory() -> Capabilities {
+    let mut capabilities = Capabilities::default();
+    capabilities.stream_ordered_memory = false;
+    capabilities
 }
 
 fn edge_from_broken(reached: &Reached) {
