@@ -9,6 +9,7 @@ use crate::error::{DriverFailure, Error, Result};
 use crate::hold::MayWait;
 use crate::life::Life;
 use crate::mutant;
+use crate::stream::adopted::Adoptions;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{ArcCell, Mutex};
 
@@ -18,6 +19,8 @@ pub struct Context<D: Driver> {
     pub driver: D,
     pub capabilities: Capabilities,
     pub captures: CaptureGate,
+    /// The adopted streams on which work may be pending.
+    pub adoptions: Adoptions<D>,
     /// Whose registrations the driver's are.
     pub process: Process,
     pub life: Life,
@@ -47,6 +50,7 @@ impl<D: Driver> Context<D> {
             capabilities,
             captures: CaptureGate::new(),
             life: Life::new(),
+            adoptions: Adoptions::new(),
             lost: ArcCell::new(Arc::new(None)),
             is_lost: AtomicBool::new(false),
             losing: Mutex::new(()),

@@ -235,12 +235,13 @@ impl<D: Driver> Drop for Loaded<D> {
     fn drop(&mut self) {
         let Some(raw) = self.raw.take() else { return };
         // Its kernels may be pending on any stream: it waits for what each has accepted by now.
-        let streams = self.anchor.pool.streams();
+        let adopted = self.anchor.context.adoptions.streams();
+        let streams = self.anchor.pool.streams().into_iter().chain(adopted);
         let point = |stream: crate::sync::Arc<crate::stream::StreamState<D>>| Point {
             number: stream.timeline.horizon().number(),
             stream,
         };
-        let points: Points<D> = streams.into_iter().map(point).collect();
+        let points: Points<D> = streams.map(point).collect();
         self.anchor.reclaim.retire(Retired { resource: Resource::Module(raw), points });
     }
 }

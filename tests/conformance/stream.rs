@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use tenure::driver::{Call, CaptureMode, Driver, ErrorKind, HostFunction, Priority, Progress, Timing};
-use tenure::{Access, Config, Error, Misuse, Readable, ReclaimMode, Stream};
+use tenure::driver::{Call, CaptureMode, Driver, ErrorKind, HostFunction, Image, Priority, Progress, Timing};
+use tenure::{Access, Config, Error, LaunchConfig, Misuse, Queue, Readable, ReclaimMode, Stream, Write};
 
 use super::{eventually, list_cases, word};
-use crate::bench::Bench;
+use crate::bench::{Bench, SOURCE};
 use crate::faulty::{INJECTED, OnPurpose};
 use crate::rig::{Brake, Rig, Tapped};
 
@@ -50,6 +50,7 @@ list_cases!("stream": raw [
     s9_an_adoption_that_cannot_end_gives_its_handle_back,
     s9_adoptions_behind_a_buffer_that_is_read_do_not_pile_up,
     s9_an_adoption_that_fails_leaves_nothing,
+    c4_code_stays_while_an_adopted_stream_runs_it,
     o2_an_event_proves_its_own_place_only,
     o1_a_wait_for_an_event_reaches_its_place_only,
     o2_an_event_is_complete_when_its_record_is,
@@ -734,6 +735,27 @@ fn s9_an_adoption_that_fails_leaves_nothing<B: Bench>(bench: &B) {
         let made = usize::from(call == Call::StreamCreate);
         assert_eq!(rig.tap.log.returned(Call::EventDestroy) - given_back, made, "S9: and nothing is left");
     }
+    rig.close();
+}
+
+fn c4_code_stays_while_an_adopted_stream_runs_it<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let theirs = adopted(bench, &rig);
+    let mut x = rig.four(&theirs, 1);
+    let module = rig.runtime.module(Image::Source(SOURCE)).expect("the kernels load");
+    // SAFETY: O1. The kernel has this signature, and stays within four elements.
+    let bump = unsafe { module.kernel::<(Write<u32>, u32, u32)>("bump") }.expect("it is in the module");
+    let brake = Brake::new(bench);
+    brake.hold(&theirs);
+    theirs.launch(&bump, LaunchConfig::linear(4), (&mut x, 1_u32, 4_u32)).expect("a launch");
+    let unloaded = rig.tap.log.returned(Call::ModuleUnload);
+    drop((bump, module, theirs));
+    rig.runtime.poll();
+    assert_eq!(rig.tap.log.returned(Call::ModuleUnload), unloaded, "C4: its code may be running");
+    brake.release();
+    rig.drain();
+    assert_eq!(rig.tap.log.returned(Call::ModuleUnload), unloaded + 1, "C4: and then it goes");
+    drop(x);
     rig.close();
 }
 

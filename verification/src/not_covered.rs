@@ -34,7 +34,10 @@ const GAPS: &[(&str, &str)] = &[
     ("S5", "three or more claims beside failing creations: searched as pure transitions"),
     ("S6", "a driver whose destroy waits; two trims at once"),
     ("S7", "sticky errors: R6"),
-    ("S8", "the owner's own work on an adopted stream, between ours: by tests; a mark that fails after it had its effect"),
+    (
+        "S8",
+        "the owner's own work on an adopted stream, between ours: by tests; a mark that fails after it had its effect",
+    ),
     ("S9", "an owner that destroys its stream under a call on the handle, or captures on it then: `adopt` forbids it"),
     (
         "C1",

@@ -31,6 +31,30 @@ pub struct Adoption<D: Driver> {
     shadow: Option<D::Stream>,
 }
 
+/// The adopted streams of a runtime, from their adoption to its end; those that were given up stay, since nobody knows when
+/// their work ends (C4, P11).
+#[derive(Debug)]
+pub struct Adoptions<D: Driver>(Mutex<Vec<Arc<StreamState<D>>>>);
+
+impl<D: Driver> Adoptions<D> {
+    pub(crate) fn new() -> Self {
+        Self(Mutex::new(Vec::new()))
+    }
+
+    /// All of them. Takes a lock that is never held across a driver call (R1).
+    pub fn streams(&self) -> Vec<Arc<StreamState<D>>> {
+        self.0.lock().clone()
+    }
+
+    fn note(&self, state: &Arc<StreamState<D>>) {
+        self.0.lock().push(state.clone());
+    }
+
+    fn forget(&self, state: &StreamState<D>) {
+        self.0.lock().retain(|other| other.id() != state.id());
+    }
+}
+
 /// Where the end of a stream is asked for.
 #[derive(Debug)]
 pub enum End<'a, D: Driver> {
@@ -74,16 +98,19 @@ impl<D: Driver> StreamState<D> {
     /// The driver's, when it does not make what marks the stream; nothing is left then.
     pub fn adopt(context: &Context<D>, raw: D::Stream) -> Result<Arc<Self>> {
         let mark = context.check(Call::EventCreate, context.driver.event_create(Timing::Disabled))?;
-        if context.capabilities.events_outlive_streams || mutant!("s9_no_shadow") {
-            return Ok(Self::new(raw, Kind::Adopted(mark)));
-        }
-        match context.check(Call::StreamCreate, context.driver.stream_create(Priority::Normal)) {
-            Ok(shadow) => Ok(Self::with_role(raw, Role::Adopted(Adoption::new(mark, Some(shadow))))),
-            Err(error) => {
-                context.event_destroy(mark);
-                Err(error)
+        let state = if context.capabilities.events_outlive_streams || mutant!("s9_no_shadow") {
+            Self::new(raw, Kind::Adopted(mark))
+        } else {
+            match context.check(Call::StreamCreate, context.driver.stream_create(Priority::Normal)) {
+                Ok(shadow) => Self::with_role(raw, Role::Adopted(Adoption::new(mark, Some(shadow)))),
+                Err(error) => {
+                    context.event_destroy(mark);
+                    return Err(error);
+                }
             }
-        }
+        };
+        context.adoptions.note(&state);
+        Ok(state)
     }
 
     /// Where the end of the stream is asked for.
@@ -141,6 +168,9 @@ impl<D: Driver> StreamState<D> {
         let Role::Adopted(adoption) = &self.role else { return Ok(true) };
         if !mutant!("s9_ended_unasked") && !self.is_let_go(context) {
             return Ok(false);
+        }
+        if !self.is_broken() {
+            context.adoptions.forget(self);
         }
         self.destroy_event(context);
         let mark = adoption.mark.lock().take();
