@@ -13,6 +13,7 @@ use crate::bench::Bench;
 
 pub mod api;
 pub mod capture;
+pub mod life;
 pub mod ownership;
 pub mod places;
 pub mod reclaim;
@@ -62,6 +63,7 @@ pub fn cases<B: Bench>() -> Vec<Case<B>> {
         registration::cases,
         reclaim::cases,
         api::cases,
+        life::cases,
     ];
     modules.iter().flat_map(|cases| cases()).collect()
 }

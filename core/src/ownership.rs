@@ -782,6 +782,11 @@ impl<D: Driver> Record<D> {
         self.points(access, may).iter().try_for_each(|point| point.wait(context, may))
     }
 
+    /// As [`wait`](Self::wait), also for streams that were given up, as [`StreamState::wait_out`] says.
+    pub fn wait_out(&self, context: &Context<D>, access: Access, may: &mut MayWait) -> Result<()> {
+        self.points(access, may).iter().try_for_each(|point| point.stream.wait_out(context, point.number, may))
+    }
+
     /// Makes the host the owner: closes every conflicting cover, so that a conflicting take is refused until
     /// [`end_view`](Self::end_view), then waits. On an error there is no view.
     pub fn begin_view(&self, context: &Context<D>, access: Access, may: &mut MayWait) -> Result<()> {

@@ -464,11 +464,12 @@ fn end_scoped<D: Driver>(anchor: &Anchor<D>, lease: &PinLease<D>, may: &mut MayW
 /// Waits until the device is done with a borrowed range. There is nothing else to do: the borrow ends after it (P11).
 fn finish<D: Driver>(anchor: &Anchor<D>, pin: &Pin<D>, may: &mut MayWait) -> Result<()> {
     loop {
-        match pin.record.wait(&anchor.context, Access::Write, may) {
+        match pin.record.wait_out(&anchor.context, Access::Write, may) {
             Ok(()) => return Ok(()),
             // A lost device runs nothing any more (R6).
             Err(error @ Error::Lost(_)) => return Err(error),
-            // Not known to have ended: asking again is all there is.
+            // Not known to have ended: asking again is all there is. Of an adopted stream that was given up nobody ever knows
+            // it: the scope then lasts until the device is lost.
             Err(_) => thread::pause(),
         }
     }

@@ -224,7 +224,7 @@ impl<D: Driver> Shared<D> {
             thread::spawn("tenure-shutdown", move || shared.wind_up(ending))
         };
         let is_scheduled = cfg!(mc_loom) || coop::thread_id().is_some();
-        let aside = if is_scheduled || mutant!("r5_winds_up_here") { None } else { aside() };
+        let aside = if is_scheduled { None } else { aside() };
         let Some(aside) = aside else { return this.wind_up(ending) };
         let end = ending.end.max(clock::now()) + GRACE;
         let mut tries = 0;

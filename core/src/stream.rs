@@ -265,6 +265,22 @@ impl<D: Driver> StreamState<D> {
         answer.map(drop).map_err(|error| self.note(error))
     }
 
+    /// As [`wait`](Self::wait), also where the stream was given up: by who has nothing else to do but to ask again. A stream of
+    /// ours answers for all its work whatever failed before. An adopted one does not: its mark may stand at an older place (S8).
+    ///
+    /// # Errors
+    /// As there; `StreamBroken` only of an adopted stream.
+    pub fn wait_out(&self, context: &Context<D>, number: u64, may: &mut MayWait) -> Result<()> {
+        match self.wait(context, number, may) {
+            Err(Error::StreamBroken(_)) if matches!(self.role, Role::Pooled(_)) && !mutant!("p11_broken_unasked") => {}
+            answer => return answer,
+        }
+        let Some(_guest) = self.visit(number) else { return Ok(()) };
+        let wait = |driver: &D| driver.stream_synchronize(&self.raw);
+        let ask = || context.guarded(may, Call::StreamSynchronize, wait).map(|()| Progress::Complete);
+        self.timeline.ask(ask).map(drop)
+    }
+
     /// Asks whether all accepted work has completed, and learns of it. `None`: not now, a capture would break.
     pub fn query(&self, context: &Context<D>) -> Option<Result<Progress>> {
         let early = mutant!("s8_query_looks_first").then(|| self.broken());
