@@ -47,6 +47,7 @@ use crate::event::{
     StreamHandle, StreamId,
 };
 use crate::fault::Fault;
+use crate::host_memory::ProcessMap;
 use crate::kernel::{KernelFunction, Library};
 use crate::profile::Profile;
 use crate::trace::{self, Names, Trace};
@@ -315,6 +316,7 @@ impl Builder {
 
     pub(crate) fn build_with(&self, schedule: Schedule) -> Sim {
         let mut engine = Engine::with_kernels(self.profile.clone(), self.settings, self.kernels.clone());
+        engine.set_host_map(Box::new(ProcessMap));
         self.faults.iter().for_each(|fault| engine.add_fault(*fault));
         if let Some(bytes) = self.device_bytes {
             engine.set_device_bytes(bytes);

@@ -181,25 +181,62 @@ impl HostMap for ListedMap {
     }
 }
 
-/// The process's own map, read from the system when a range is not known to be writable. Where the system has no such
-/// map, everything counts as writable.
-#[derive(Clone, Debug, Default)]
-pub struct ProcessMap {
-    known: Vec<(Range<usize>, Protection)>,
-}
+/// What the process may do by the system's own word, asked at each registration: what was mapped yesterday need not be
+/// mapped so today. Where the system tells nothing, everything counts as writable.
+///
+/// On Linux pages are made present, for writing if they can be, as page-locking makes them; where the kernel cannot be
+/// asked so, the list of mappings is read.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ProcessMap;
 
 impl HostMap for ProcessMap {
     fn protection(&mut self, range: Range<usize>) -> Protection {
-        if least(&self.known, range.clone()) == Protection::ReadWrite {
-            return Protection::ReadWrite;
+        system::protection(range)
+    }
+}
+
+#[cfg(all(target_os = "linux", not(miri)))]
+mod system {
+    use super::{PAGE, Protection, least, parse_maps};
+    use std::ops::Range;
+    use std::sync::OnceLock;
+
+    pub(super) fn protection(range: Range<usize>) -> Protection {
+        static ANSWERS: OnceLock<bool> = OnceLock::new();
+        let known = [0_u8; PAGE];
+        let known = known.as_ptr() as usize;
+        if !*ANSWERS.get_or_init(|| populate(known..known + 1, libc::MADV_POPULATE_WRITE)) {
+            return listed(range);
         }
+        if populate(range.clone(), libc::MADV_POPULATE_WRITE) {
+            Protection::ReadWrite
+        } else if populate(range, libc::MADV_POPULATE_READ) {
+            Protection::Read
+        } else {
+            Protection::None
+        }
+    }
+
+    /// Makes the pages of a range present; whether all of them can be used so.
+    fn populate(range: Range<usize>, advice: libc::c_int) -> bool {
+        let start = range.start - range.start % PAGE;
+        let address = std::ptr::without_provenance_mut(start);
+        // SAFETY: P4. The call changes no byte: it brings in pages of mappings that are there, and fails for others.
+        unsafe { libc::madvise(address, range.end - start, advice) == 0 }
+    }
+
+    pub(super) fn listed(range: Range<usize>) -> Protection {
         match std::fs::read_to_string("/proc/self/maps") {
-            Ok(text) => {
-                self.known = parse_maps(&text);
-                least(&self.known, range)
-            }
+            Ok(text) => least(&parse_maps(&text), range),
             Err(_) => Protection::ReadWrite,
         }
+    }
+}
+
+#[cfg(not(all(target_os = "linux", not(miri))))]
+mod system {
+    pub(super) fn protection(_: std::ops::Range<usize>) -> super::Protection {
+        super::Protection::ReadWrite
     }
 }
 
@@ -217,6 +254,7 @@ fn least(ranges: &[(Range<usize>, Protection)], wanted: Range<usize>) -> Protect
     if at >= wanted.end { least } else { Protection::None }
 }
 
+#[cfg_attr(not(all(target_os = "linux", not(miri))), allow(dead_code, reason = "asked on Linux alone"))]
 fn parse_maps(text: &str) -> Vec<(Range<usize>, Protection)> {
     text.lines().filter_map(parse_line).collect()
 }
@@ -249,13 +287,20 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "reads /proc")]
-    fn the_process_map_knows_the_heap_and_constants() {
-        let heap = Box::new([0_u8; 100]);
-        let at = heap.as_ptr() as usize;
-        assert_eq!(ProcessMap::default().protection(at..at + 100), Protection::ReadWrite);
-        #[cfg(target_os = "linux")]
-        assert_eq!(ProcessMap::default().protection(8..16), Protection::None);
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn the_system_tells_what_it_lets_the_process_do() {
+        static CONSTANT: [u8; 3 * PAGE] = [7; 3 * PAGE];
+        let heap = vec![0_u8; 3 * PAGE];
+        let whole = |bytes: &[u8]| bytes.as_ptr() as usize..bytes.as_ptr() as usize + bytes.len();
+        // Constants may share their first and last page with what can be written; the one between is all theirs.
+        let constant = whole(&CONSTANT).start.next_multiple_of(PAGE);
+        for asked in [system::protection, system::listed] {
+            assert_eq!(asked(whole(&heap)), Protection::ReadWrite);
+            assert_eq!(asked(constant..constant + PAGE), Protection::Read);
+            assert_eq!(asked(8..16), Protection::None);
+            assert_eq!(asked(constant..constant + (1 << 45)), Protection::None, "not all of it is there");
+        }
+        assert_eq!(ProcessMap.protection(8..16), Protection::None);
     }
 
     #[test]

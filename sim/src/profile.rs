@@ -96,6 +96,8 @@ quirks! {
     PlainMemoryHasNoAttributes, "plain-memory-has-no-attributes", "ROCm/hip issue 3057: 5.x";
     /// A query of a stream from a thread-local thread is refused during a global capture of another thread.
     QueryMindsGlobalCaptures, "query-minds-global-captures", "ROCm clr of 6.3, hip_stream.cpp; from 7 only for global threads";
+    /// Memory that the process may only read is refused with 1, unless the device shall only read it as well.
+    ReadOnlyMemoryRefused, "read-only-memory-refused", "tests/facts/cuda-13.semantics.tsv; Linux amdgpu_ttm.c: pages are asked for to write, unless the mapping is for reading";
     /// Using a handle after its end crashes the process; otherwise 709.
     StaleHandleCrashes, "stale-handle-crashes", "HIP documentation, changes in 7.0: invalid stream arguments";
     /// Using a handle after its end gives 709, not 400; for a stream in a wait for an event and in allocations and frees
@@ -179,8 +181,13 @@ impl Costs {
 }
 
 /// What every driver that was measured or read does.
-const HABITS: &[Quirk] =
-    &[Quirk::BorderCopiesRefused, Quirk::DeviceCopiesDoNotWait, Quirk::FillsDoNotWait, Quirk::NullStreamSpeaksForAll];
+const HABITS: &[Quirk] = &[
+    Quirk::BorderCopiesRefused,
+    Quirk::DeviceCopiesDoNotWait,
+    Quirk::FillsDoNotWait,
+    Quirk::NullStreamSpeaksForAll,
+    Quirk::ReadOnlyMemoryRefused,
+];
 
 /// Those of them that refuse nothing.
 const LENIENT: &[Quirk] =

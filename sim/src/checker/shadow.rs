@@ -32,11 +32,24 @@ struct Cell<L> {
     end: u64,
     write: Option<Mark<L>>,
     reads: SmallVec<[Mark<L>; 2]>,
+    /// Reads of other lanes that the read of `displaced_by` took the place of: work that reads and then writes, as one
+    /// operation, comes after them all the same.
+    displaced: SmallVec<[Epoch; 1]>,
+    displaced_by: Option<Epoch>,
 }
 
 impl<L: Copy> Cell<L> {
     fn new(start: u64, end: u64) -> Self {
-        Self { start, end, write: None, reads: SmallVec::new() }
+        let (reads, displaced) = (SmallVec::new(), SmallVec::new());
+        Self { start, end, write: None, reads, displaced, displaced_by: None }
+    }
+
+    /// Earlier accesses that one of `epoch` conflicts with, those of its own lane included.
+    fn earlier(&self, mode: Access, epoch: Epoch) -> impl Iterator<Item = Epoch> + '_ {
+        let writes = mode == Access::Write;
+        let displaced = self.displaced.iter().filter(move |_| writes && self.displaced_by == Some(epoch));
+        let marks = self.write.iter().chain(self.reads.iter().filter(move |_| writes));
+        marks.map(|mark| mark.epoch).chain(displaced.copied())
     }
 
     /// The first earlier access that `mode` conflicts with and that `known` does not cover.
@@ -57,9 +70,16 @@ impl<L: Copy> Cell<L> {
         match mode {
             Access::Write => {
                 self.reads.clear();
+                self.displaced.clear();
                 self.write = Some(mark);
             }
             Access::Read => {
+                if self.displaced_by != Some(mark.epoch) {
+                    self.displaced.clear();
+                    self.displaced_by = Some(mark.epoch);
+                }
+                let gone = self.reads.iter().map(|read| read.epoch).filter(|read| known.covers(*read));
+                self.displaced.extend(gone.filter(|read| read.lane != mark.epoch.lane));
                 self.reads.retain(|read| !known.covers(read.epoch));
                 self.reads.push(mark);
             }
@@ -113,8 +133,7 @@ impl<L: Copy> Region<L> {
             if seen.conflict.is_none() {
                 seen.conflict = cell.conflict(mode, known);
             }
-            let others = cell.write.iter().chain(cell.reads.iter().filter(|_| mode == Access::Write));
-            seen.ordered.extend(others.map(|other| other.epoch).filter(|epoch| epoch.lane != mark.epoch.lane));
+            seen.ordered.extend(cell.earlier(mode, mark.epoch).filter(|epoch| epoch.lane != mark.epoch.lane));
             cell.note(mode, known, mark);
         }
         if mode == Access::Write {
@@ -247,6 +266,25 @@ mod tests {
         let seen = access(&mut region, &mut b, 150..160, Access::Read, 'b');
         assert!(seen.conflict.is_none());
         assert_eq!(seen.ordered.len(), 1);
+    }
+
+    #[test]
+    fn work_that_reads_and_then_writes_needed_its_edge_after_anothers_read() {
+        let (mut region, mut a, mut b) = two_lanes();
+        access(&mut region, &mut a, 100..200, Access::Write, 'a');
+        let written = a.position().clone();
+        b.learn(&written);
+        access(&mut region, &mut b, 100..200, Access::Read, 'b');
+        let read = b.position().clone();
+        a.learn(&read);
+        a.step();
+        let in_place = Mark { epoch: a.position().epoch(), label: 'c' };
+        let first = region.access(100..200, Access::Read, a.position(), in_place);
+        let second = region.access(100..200, Access::Write, a.position(), in_place);
+        assert!(first.ordered.is_empty(), "two reads need no order");
+        assert_eq!(second.ordered.as_slice(), [read.epoch()], "b had to come first");
+        let later = access(&mut region, &mut a, 100..200, Access::Write, 'd');
+        assert!(later.ordered.is_empty(), "what was displaced is the matter of that one operation");
     }
 
     #[test]

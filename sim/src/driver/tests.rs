@@ -172,3 +172,104 @@ fn the_core_hands_a_buffer_between_threads_under_many_schedules() {
         assert!(runtime.shutdown(Duration::from_secs(10)).is_clean());
     });
 }
+
+#[cfg(all(target_os = "linux", not(miri)))]
+mod host_memory {
+    use super::*;
+    use std::ptr::NonNull;
+
+    const PAGE: usize = 4096;
+
+    fn map(at: *mut libc::c_void, flags: libc::c_int, protection: libc::c_int) -> HostPointer {
+        let flags = flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: P4. New memory, or in the place of memory that only this test uses.
+        let address = unsafe { libc::mmap(at, PAGE, protection, flags, -1, 0) };
+        assert_ne!(address, libc::MAP_FAILED, "the system has a page");
+        HostPointer(NonNull::new(address.cast()).expect("not null"))
+    }
+
+    fn register(sim: &Sim, at: HostPointer, access: HostAccess) -> Code {
+        // SAFETY: P4. The page is never given back.
+        let registered = unsafe { sim.host_register(at, PAGE, access) };
+        if registered.is_ok() {
+            // SAFETY: P3. Nothing uses it.
+            unsafe { sim.host_unregister(at) }.expect("it was registered");
+        }
+        registered.err().map_or(Code::SUCCESS, |error| error.code())
+    }
+
+    /// A page that could be written and now can only be read, at the same address, is asked about anew.
+    #[test]
+    fn memory_that_can_only_be_read_is_registered_for_reading_only() {
+        let read_write = libc::PROT_READ | libc::PROT_WRITE;
+        for name in Profile::NAMES {
+            let sim = Sim::new(Profile::named(name).expect("a listed profile"));
+            let page = map(std::ptr::null_mut(), 0, read_write);
+            assert_eq!(register(&sim, page, HostAccess::ReadWrite), Code::SUCCESS, "{name}");
+            let again = map(page.0.as_ptr().cast(), libc::MAP_FIXED, libc::PROT_READ);
+            assert_eq!(again, page);
+            let refused = if *name == "lenient" { Code::SUCCESS } else { Code::INVALID_VALUE };
+            assert_eq!(register(&sim, page, HostAccess::ReadWrite), refused, "{name}");
+            assert_eq!(register(&sim, page, HostAccess::Read), Code::SUCCESS, "{name}");
+            map(page.0.as_ptr().cast(), libc::MAP_FIXED, libc::PROT_NONE);
+            assert_eq!(register(&sim, page, HostAccess::Read), Code::INVALID_VALUE, "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_timed_event_has_the_time_of_its_stream_and_not_the_latest_of_the_run() {
+    let sim = Sim::builder().drive(Drive::Stepped).build();
+    let (busy, apart) = (stream(&sim), stream(&sim));
+    let memory = sim.malloc(BYTES).expect("there is room");
+    let timed = || sim.event_create(Timing::Enabled).expect("events can be made");
+    let (start, end, idle_start, idle_end) = (timed(), timed(), timed(), timed());
+    let record = |event, stream| sim.event_record(event, stream).expect("a record");
+    record(&idle_start, &apart);
+    record(&idle_end, &apart);
+    record(&start, &busy);
+    for _ in 0..100 {
+        fill(&sim, &busy, memory);
+    }
+    record(&end, &busy);
+    assert!(sim.step_on(&apart), "the first of the two records");
+    while sim.step_on(&busy) {}
+    assert!(sim.step_on(&apart), "the second");
+    let elapsed = |start, end| sim.event_elapsed(start, end).expect("both have run");
+    let work_ms = elapsed(&start, &end);
+    assert!(work_ms >= 0.05, "a hundred fills of half a microsecond took {work_ms} ms");
+    let apart_ms = elapsed(&idle_start, &idle_end);
+    assert!(apart_ms < 0.01, "two records that follow each other are {apart_ms} ms apart");
+}
+
+#[test]
+fn a_call_that_a_fault_holds_up_waits_for_the_device_first() {
+    let call = crate::event::CallName::Core(Call::Malloc);
+    let sim = Sim::builder().drive(Drive::Stepped).fault(Fault::Block { call, nth: 2, always: false }).build();
+    let (stream, memory) = (stream(&sim), sim.malloc(BYTES).expect("there is room"));
+    fill(&sim, &stream, memory);
+    assert_eq!(sim.stream_query(&stream), Ok(Progress::Pending));
+    sim.malloc(BYTES).expect("it does what it does");
+    assert_eq!(sim.stream_query(&stream), Ok(Progress::Complete), "and nobody waited but that call");
+}
+
+#[test]
+fn other_code_resets_the_device_and_calls_by_its_own_are_not_counted() {
+    let sim = Sim::builder().drive(Drive::Stepped).build();
+    let (old, memory) = (stream(&sim), sim.malloc(BYTES).expect("there is room"));
+    fill(&sim, &old, memory);
+    let before = sim.counts();
+    sim.reset_device().expect("the device works");
+    sim.device_synchronize().expect("the device works");
+    let blocking = sim.stream_create_with(Priority::Normal, true).expect("streams can be made");
+    assert_eq!(sim.counts(), before);
+    assert_eq!(sim.stream_query(&old).map_err(|error| error.code()), Err(Code::INVALID_HANDLE));
+    assert_eq!(sim.peek_last_error(), Code::INVALID_HANDLE);
+    assert_eq!((sim.last_error(), sim.last_error()), (Code::INVALID_HANDLE, Code::SUCCESS));
+    let memory = sim.malloc(BYTES).expect("it works again");
+    fill(&sim, &blocking, memory);
+    assert_eq!(sim.stream_query(&SimStream::legacy()), Ok(Progress::Pending));
+    sim.stream_synchronize(&SimStream::legacy()).expect("the device works");
+    assert_eq!(sim.stream_query(&blocking), Ok(Progress::Complete));
+    assert!(sim.report().is_clean(), "{}", sim.report());
+}

@@ -115,7 +115,9 @@ impl Engine {
             let read_only = access == HostAccess::Read;
             match engine.map.protection(base..end) {
                 Protection::None => return Err(Code::INVALID_VALUE),
-                Protection::Read if !read_only => return Err(Code::INVALID_VALUE),
+                Protection::Read if !read_only && engine.profile.has(Quirk::ReadOnlyMemoryRefused) => {
+                    return Err(Code::INVALID_VALUE);
+                }
                 Protection::Read | Protection::ReadWrite => {}
             }
             engine.pin(pointer, bytes, read_only, None);
