@@ -3,7 +3,7 @@
 //! | drive | the device moves | host threads | replays |
 //! |---|---|---|---|
 //! | [`Drive::Stepped`] | where the test says ([`Sim::step`](crate::driver::Sim::step)), and as far as a wait needs | real | by the test |
-//! | [`Drive::Seeded`] | between driver calls, as one number decides | real, or one at a time under [`check`](crate::check::check) | by the number |
+//! | [`Drive::Seeded`] | between driver calls, as one number decides; by itself while a host function waits to be called | real, or one at a time under [`check`](crate::check::check) | by the number |
 //! | [`Drive::Threaded`] | on a thread of its own, in real time | real | no |
 //! | explored | in every order, one after the other | one at a time | by the choices |
 //!
@@ -17,6 +17,7 @@
 pub(crate) mod explored;
 pub(crate) mod fiber;
 pub(crate) mod footprint;
+pub(crate) mod mover;
 pub(crate) mod reduced;
 pub(crate) mod schedule;
 pub(crate) mod seat;

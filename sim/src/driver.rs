@@ -40,7 +40,7 @@ use crate::drive::schedule::{Policy, Schedule, Seeded};
 use crate::drive::seat::{self, Shared};
 use crate::drive::turns::Waiting;
 use crate::drive::world::{Value, World};
-use crate::drive::{Drive, seeded, threaded};
+use crate::drive::{Drive, mover, seeded, threaded};
 use crate::engine::{Answer, Engine, Settings};
 use crate::event::{
     Access, Event, EventHandle, ExecutableHandle, FunctionHandle, GraphHandle, HostThread, KernelId, ModuleHandle,
@@ -307,14 +307,19 @@ impl Builder {
             Drive::Stepped => Schedule::First,
             _ => Schedule::Seeded(Seeded::new(self.seed, self.policy)),
         };
-        self.build_with(schedule)
+        self.assemble(schedule, true)
     }
 
     pub(crate) fn keeps_trace(&self) -> bool {
         self.rows > 0
     }
 
+    /// As [`build`](Self::build), for a run whose schedule decides every move.
     pub(crate) fn build_with(&self, schedule: Schedule) -> Sim {
+        self.assemble(schedule, false)
+    }
+
+    fn assemble(&self, schedule: Schedule, moves_itself: bool) -> Sim {
         let mut engine = Engine::with_kernels(self.profile.clone(), self.settings, self.kernels.clone());
         engine.set_host_map(Box::new(ProcessMap));
         self.faults.iter().for_each(|fault| engine.add_fault(*fault));
@@ -328,7 +333,7 @@ impl Builder {
         let device = (self.drive == Drive::Threaded)
             .then(|| threaded::start(&shared).expect("the system has no thread for the device"));
         let id = NEXT_SIM.fetch_add(1, Ordering::Relaxed);
-        let inner = Inner { shared, drive: self.drive, seed: self.seed, id, device: Mutex::new(device) };
+        let inner = Inner { shared, drive: self.drive, seed: self.seed, id, moves_itself, device: Mutex::new(device) };
         Sim(Arc::new(inner))
     }
 }
@@ -350,6 +355,8 @@ struct Inner {
     drive: Drive,
     seed: u64,
     id: u64,
+    /// Whether the device may move while nobody calls.
+    moves_itself: bool,
     device: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -428,7 +435,8 @@ impl fmt::Display for Report {
 }
 
 impl Sim {
-    /// A device of this profile that seed 0 drives.
+    /// A device of this profile that seed 0 drives. While a host function waits to be called, as for a future, it also
+    /// moves by itself.
     pub fn new(profile: Profile) -> Self {
         Self::builder().profile(profile).build()
     }
@@ -768,7 +776,10 @@ impl Sim {
                 drop(seat.pause());
                 world = shared.world.lock();
             }
-            None => seeded::before_call(shared, &mut world, self.0.drive, thread.0),
+            None => {
+                world.calls += 1;
+                seeded::before_call(shared, &mut world, self.0.drive, thread.0);
+            }
         }
         if world.stop.is_some() {
             return Err(error(Code::DRIVER_UNLOADING));
@@ -787,9 +798,23 @@ impl Sim {
             None if self.0.drive == Drive::Threaded => {
                 shared.work.notify_one();
             }
+            None if call == Call::LaunchHostFunction => self.keep_moving(),
             None => {}
         }
         result
+    }
+
+    /// Somebody waits to be told: from now on the device moves by itself as long as that is so.
+    fn keep_moving(&self) {
+        if self.0.drive != Drive::Seeded || !self.0.moves_itself {
+            return;
+        }
+        let mut device = self.0.device.lock();
+        if device.is_none() {
+            // Without a thread to be had, the device moves with calls and waits alone.
+            *device = mover::start(self.shared()).ok();
+        }
+        self.shared().work.notify_one();
     }
 
     /// Where a fault has the call wait before it does anything: until all that the device holds has run.

@@ -96,13 +96,15 @@ pub(crate) struct World {
     /// Streams that the test holds still.
     pub(crate) stalled: Vec<StreamId>,
     pub(crate) steps: u64,
+    /// Calls of threads that no schedule runs.
+    pub(crate) calls: u64,
     pub(crate) steps_max: u64,
     /// How long a wait outside of a schedule looks on while nothing moves.
     pub(crate) patience: Duration,
     /// What the step under way has touched; everything, unless the schedule is to know.
     pub(crate) footprint: Footprint,
     pub(crate) tells_footprints: bool,
-    /// The device's own thread is to end.
+    /// The device's own thread, or the one that moves it while nobody calls, is to end.
     pub(crate) is_closed: bool,
     /// Counts what whoever waits for a future looks again after: moves of the device, ends of threads, signals.
     pub(crate) changes: Arc<AtomicU64>,
@@ -128,6 +130,7 @@ impl World {
             next_signal: 0,
             stalled: Vec::new(),
             steps: 0,
+            calls: 0,
             steps_max,
             patience: Duration::MAX,
             footprint: Footprint::ALL,

@@ -273,3 +273,56 @@ fn other_code_resets_the_device_and_calls_by_its_own_are_not_counted() {
     assert_eq!(sim.stream_query(&blocking), Ok(Progress::Complete));
     assert!(sim.report().is_clean(), "{}", sim.report());
 }
+
+/// The executor of a program that has none: one future, and a thread that sleeps until it is woken.
+fn block_on<F: Future>(future: F) -> F::Output {
+    struct Wakes(std::thread::Thread);
+    impl std::task::Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Arc::new(Wakes(std::thread::current())).into();
+    let mut context = std::task::Context::from_waker(&waker);
+    let mut future = std::pin::pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            std::task::Poll::Ready(output) => return output,
+            std::task::Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+#[test]
+fn a_device_moves_by_itself_for_who_waits_to_be_told_and_makes_no_call() {
+    let sim = Sim::new(Profile::cuda_13());
+    let (stream, memory) = (stream(&sim), sim.malloc(BYTES).expect("there is room"));
+    for _ in 0..3 {
+        let (tell, told) = std::sync::mpsc::channel();
+        for _ in 0..50 {
+            fill(&sim, &stream, memory);
+        }
+        let tell = Mutex::new(tell);
+        let function = Arc::new(move || tell.lock().send(()).expect("somebody listens"));
+        sim.launch_host_function(&stream, function).expect("the device works");
+        told.recv_timeout(Duration::from_secs(20)).expect("nobody calls, and the device moves all the same");
+    }
+    assert!(sim.report().is_clean(), "{}", sim.report());
+}
+
+#[test]
+fn a_future_ends_on_the_default_device_under_an_executor_that_only_sleeps() {
+    let runtime = Runtime::new(Sim::new(Profile::cuda_13())).expect("a runtime");
+    let stream = runtime.stream().expect("a stream");
+    let mut memory = stream.alloc::<u32>(16).expect("there is room");
+    let begun = std::time::Instant::now();
+    let mut fastest = Duration::MAX;
+    for turn in 0..20 {
+        let before = begun.elapsed();
+        stream.fill(&mut memory, turn).expect("the device works");
+        block_on(stream.completion()).expect("the device works");
+        fastest = fastest.min(begun.elapsed() - before);
+    }
+    // The worker's tick comes each 50 milliseconds and later: whoever hangs on it is never faster.
+    assert!(fastest < Duration::from_millis(40), "the fastest of twenty took {fastest:?}");
+}

@@ -116,6 +116,17 @@ impl Engine {
         self.functions_running.first().map(|running| running.op)
     }
 
+    /// Whether a stream holds a host function that has not been called: somebody waits to be told.
+    pub fn has_function_to_call(&self) -> bool {
+        let waits = |queued: &super::stream::Queued| matches!(queued.work, Work::HostFunction(_));
+        self.lost.is_none()
+            && self.busy.iter().any(|stream| {
+                let held = &self.streams[*stream as usize];
+                let is_stuck = matches!(held.head, Head::Hung | Head::InFunction);
+                !is_stuck && held.queue.iter().any(waits)
+            })
+    }
+
     /// One thread runs them all.
     pub(super) fn may_begin_function(&self) -> bool {
         self.functions_running.is_empty()
