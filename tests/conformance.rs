@@ -13,6 +13,7 @@ use crate::bench::Bench;
 
 pub mod api;
 pub mod capture;
+pub mod code;
 pub mod life;
 pub mod ownership;
 pub mod places;
@@ -59,6 +60,7 @@ pub fn cases<B: Bench>() -> Vec<Case<B>> {
         ownership::cases,
         stream::cases,
         capture::cases,
+        code::cases,
         places::cases,
         registration::cases,
         reclaim::cases,

@@ -9,12 +9,14 @@ use std::marker::PhantomData;
 use crate::buffer::{Readable, Writable};
 use crate::driver::{Argument, Call, Driver};
 use crate::error::Result;
+use crate::mutant;
 use crate::ownership::{Access, Point, Points, Record, Records};
 use crate::queue::{Memory, UseSet};
 use crate::reclaim::{Resource, Retired};
 use crate::runtime::{Anchor, Element};
 use crate::sealed::{self, Sealed};
-use crate::sync::Arc;
+use crate::stream::StreamState;
+use crate::sync::{Arc, leak};
 
 /// A parameter through which a kernel only reads elements of `T`.
 #[derive(Debug)]
@@ -219,7 +221,8 @@ arguments!(P0 A0 0, P1 A1 1, P2 A2 2, P3 A3 3, P4 A4 4, P5 A5 5, P6 A6 6, P7 A7 
 arguments!(P0 A0 0, P1 A1 1, P2 A2 2, P3 A3 3, P4 A4 4, P5 A5 5, P6 A6 6, P7 A7 7, P8 A8 8, P9 A9 9, P10 A10 10, P11 A11 11, P12 A12 12, P13 A13 13, P14 A14 14);
 arguments!(P0 A0 0, P1 A1 1, P2 A2 2, P3 A3 3, P4 A4 4, P5 A5 5, P6 A6 6, P7 A7 7, P8 A8 8, P9 A9 9, P10 A10 10, P11 A11 11, P12 A12 12, P13 A13 13, P14 A14 14, P15 A15 15);
 
-/// Loaded code. Shared by its kernels; unloaded when the last is gone and all work of that time has completed.
+/// Loaded code. Shared by its kernels and by the graphs that run them; unloaded when the last is gone and all work of that
+/// time has completed, on pooled streams and adopted ones (C4).
 #[derive(Debug)]
 pub struct Module<D: Driver> {
     loaded: Arc<Loaded<D>>,
@@ -234,13 +237,15 @@ pub(crate) struct Loaded<D: Driver> {
 impl<D: Driver> Drop for Loaded<D> {
     fn drop(&mut self) {
         let Some(raw) = self.raw.take() else { return };
-        // Its kernels may be pending on any stream: it waits for what each has accepted by now.
-        let adopted = self.anchor.context.adoptions.streams();
+        if self.anchor.reclaim.is_forked() {
+            return leak(raw);
+        }
+        // C4. Its kernels may be pending on any stream, adopted ones too: it waits for what each has accepted by now. What
+        // graphs run of it is over: they held it.
+        let adopted = self.anchor.context.adoptions.streams().into_iter().filter(|_| !mutant!("c4_code_on_adopted"));
         let streams = self.anchor.pool.streams().into_iter().chain(adopted);
-        let point = |stream: crate::sync::Arc<crate::stream::StreamState<D>>| Point {
-            number: stream.timeline.horizon().number(),
-            stream,
-        };
+        let streams = streams.filter(|_| !mutant!("c4_code_at_once"));
+        let point = |stream: Arc<StreamState<D>>| Point { number: stream.timeline.horizon().number(), stream };
         let points: Points<D> = streams.map(point).collect();
         self.anchor.reclaim.retire(Retired { resource: Resource::Module(raw), points });
     }

@@ -369,10 +369,15 @@ impl<D: Driver> Reclaim<D> {
         }
     }
 
+    /// Whether this process was forked off since: its other threads are not here, and what they locked stays locked.
+    pub fn is_forked(&self) -> bool {
+        self.forks != forks()
+    }
+
     /// Lets go of a thing. Makes no driver call and takes no lock that is held across one (R1, P7). After the end it is
     /// leaked, but for memory of ours that the device is known to be done with; and a task is told.
     pub fn retire(&self, retired: Retired<D>) {
-        if self.forks != forks() {
+        if self.is_forked() {
             // Nobody is here who would release it, and the lock may be held by a thread that is not here either.
             return leak(retired);
         }

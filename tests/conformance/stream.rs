@@ -821,17 +821,17 @@ fn o2_an_event_is_complete_when_its_record_is<B: Bench>(bench: &B) {
 }
 
 /// Somebody else who makes streams.
-struct Foreign<B: Bench> {
+pub(super) struct Foreign<B: Bench> {
     driver: Arc<B::Driver>,
     priority: Priority,
 }
 
 impl<B: Bench> Foreign<B> {
-    fn new(bench: &B, priority: Priority) -> Self {
+    pub(super) fn new(bench: &B, priority: Priority) -> Self {
         Self { driver: bench.driver(), priority }
     }
 
-    fn make(&self) -> <B::Driver as Driver>::Stream {
+    pub(super) fn make(&self) -> <B::Driver as Driver>::Stream {
         self.driver.stream_create(self.priority).expect("a stream is made")
     }
 }

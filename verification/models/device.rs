@@ -108,6 +108,8 @@ struct State {
     told: Clock,
     sequence: u64,
     registered: BTreeMap<u64, Registration>,
+    modules_made: u64,
+    modules: HashSet<u64>,
     /// Host memory that the model will not let go of while it is registered (P4).
     range_locks: HashMap<u64, StdArc<Witness>>,
     functions: Vec<(usize, u64, HostFunction)>,
@@ -162,13 +164,21 @@ pub struct Stream {
 #[derive(Debug)]
 pub struct Event(usize);
 
-/// The only module.
+/// Loaded code.
 #[derive(Debug)]
-pub struct Module;
+pub struct Module(u64);
 
-/// A kernel: how it uses each pointer.
+/// A kernel: how it uses each pointer, and the code that it is of.
 #[derive(Clone, Debug)]
-pub struct Function(String);
+pub struct Function(String, u64);
+
+/// Where code is said to lie: a range that launches of its kernels read.
+const CODE: u64 = 1 << 60;
+
+fn code(module: u64) -> Range<u64> {
+    let base = CODE + 16 * module;
+    base..base + 1
+}
 
 /// An error that the model asked for.
 #[derive(Clone, Debug)]
@@ -260,6 +270,8 @@ impl Device {
                 told: Clock::default(),
                 sequence: 0,
                 registered: BTreeMap::new(),
+                modules_made: 0,
+                modules: HashSet::new(),
                 range_locks: HashMap::new(),
                 functions: Vec::new(),
                 inside_host_function: HashSet::new(),
@@ -707,6 +719,9 @@ impl State {
             // An executable.
             return;
         }
+        if (CODE..HOST >> 1).contains(&range.start) {
+            return self.check_loaded(range);
+        }
         if range.start >= HOST {
             let range = range.start - HOST..range.end - HOST;
             let covered = self
@@ -724,6 +739,12 @@ impl State {
         let block = self.blocks.range(..=range.start).next_back();
         if block.is_none_or(|(base, block)| range.end > base + block.bytes) {
             breach("O8: work was enqueued on an address that was never allocated");
+        }
+    }
+
+    fn check_loaded(&self, code: &Range<u64>) {
+        if !self.modules.contains(&((code.start - CODE) / 16)) {
+            breach("C4: code was to run that had been unloaded");
         }
     }
 
@@ -1087,18 +1108,26 @@ impl Driver for Device {
     }
 
     fn module_load(&self, _image: Image<'_>) -> Result<Module, Failure> {
-        drop(self.enter(Call::ModuleLoad, None)?);
-        Ok(Module)
+        let mut state = self.enter(Call::ModuleLoad, None)?;
+        let module = state.modules_made;
+        state.modules_made += 1;
+        state.modules.insert(module);
+        Ok(Module(module))
     }
 
-    unsafe fn module_unload(&self, _module: Module) -> Result<(), Failure> {
-        drop(self.enter(Call::ModuleUnload, None)?);
+    unsafe fn module_unload(&self, module: Module) -> Result<(), Failure> {
+        let mut state = self.enter(Call::ModuleUnload, None)?;
+        if !state.modules.remove(&module.0) {
+            breach("C4: code was unloaded twice");
+        }
+        state.check_not_of_a_graph(&code(module.0));
+        state.check_complete(&code(module.0), "C4: code was unloaded while work that runs it may still run");
         Ok(())
     }
 
-    fn function(&self, _module: &Module, name: &str) -> Result<Function, Failure> {
+    fn function(&self, module: &Module, name: &str) -> Result<Function, Failure> {
         drop(self.enter(Call::Function, None)?);
-        Ok(Function(name.to_owned()))
+        Ok(Function(name.to_owned(), module.0))
     }
 
     unsafe fn launch(
@@ -1113,7 +1142,8 @@ impl Driver for Device {
             Argument::Scalar { .. } => None,
         });
         let writes = function.0.chars().map(|letter| letter == 'w');
-        let uses: Vec<_> = pointers.filter(|range| !range.is_empty()).zip(writes).collect();
+        let uses = pointers.filter(|range| !range.is_empty()).zip(writes);
+        let uses: Vec<_> = uses.chain([(code(function.1), false)]).collect();
         self.enqueue(Call::Launch, stream, &uses)
     }
 

@@ -6,9 +6,10 @@
 use super::capture::{buffers, drain, manual, pinned};
 use super::checker::spawn;
 use super::device::Device;
-use super::tenure::driver::{Call, Capabilities, ErrorKind};
+use super::tenure::driver::{Call, Capabilities, Driver, ErrorKind, Image, LaunchConfig, Priority};
+use super::tenure::error::{Error, Misuse};
 use super::tenure::sync::Arc;
-use super::tenure::{Buffer, Executable, Graph, Queue, Runtime};
+use super::tenure::{Buffer, Config, Executable, Graph, Kernel, Module, Queue, ReclaimMode, Runtime};
 use super::{Model, Reached};
 
 /// The models of this file.
@@ -75,6 +76,46 @@ pub const MODELS: &[Model] = &[
         ..Model::USUAL
     },
     Model {
+        name: "c4_code_beside_launch",
+        claim: "Code whose handles go on two threads beside a launch is unloaded once, after it.",
+        lines: &["C4"],
+        operations: "1 launch, 1 drop of the kernel, 1 end of the lease, 1 poll; 1 drop of the module and 1 poll",
+        bound: None,
+        reaches: &["the launch came first", "the other thread let go first"],
+        body: code_beside_launch,
+        ..Model::USUAL
+    },
+    Model {
+        name: "c4_code_beside_replay",
+        claim: "A graph keeps the code of its kernel: dropped beside a replay, it is unloaded once, after the executable.",
+        lines: &["C4"],
+        operations: "1 replay and 1 drop of the executable; 1 drop of kernel and module and 1 poll",
+        bound: None,
+        reaches: &["the code was let go before the replay"],
+        body: code_beside_replay,
+        ..Model::USUAL
+    },
+    Model {
+        name: "c4_code_on_an_adopted_stream",
+        claim: "Code that runs on an adopted stream is unloaded after it ran, whether the adoption or the code goes first.",
+        lines: &["C4", "S9"],
+        operations: "1 launch without memory and 1 end of the adoption; 1 drop of kernel and module and 2 polls",
+        bound: None,
+        reaches: &["the code went first", "the adoption went first"],
+        body: code_on_an_adopted_stream,
+        ..Model::USUAL
+    },
+    Model {
+        name: "c4_foreign_code",
+        claim: "A kernel of another runtime is refused on a stream and in a capture, whatever that runtime does meanwhile.",
+        lines: &["C4", "C9"],
+        operations: "1 launch and 1 capture with a launch, both refused; 1 drop of kernel and module and 1 poll of their runtime",
+        bound: None,
+        reaches: &["the launch came first"],
+        body: foreign_code,
+        ..Model::USUAL
+    },
+    Model {
         name: "x_graph_of_a_pin_beside_everything",
         claim: "A replay that reads a pin and writes a buffer, beside the end of all handles, a claim, a trim and releases: each goes once, and last.",
         lines: &["C4", "C5", "P3", "P5", "S2", "S3", "S6", "O6"],
@@ -97,6 +138,134 @@ fn filling(runtime: &Runtime<Device>, buffer: &mut Buffer<u8, Device>) -> (Graph
 fn ends(runtime: &Runtime<Device>, device: &Device) {
     drain(runtime);
     device.ends_clean();
+}
+
+/// A kernel without arguments, and its module.
+fn code(runtime: &Runtime<Device>) -> (Module<Device>, Arc<Kernel<(), Device>>) {
+    let module = runtime.module(Image::Source("")).expect("the driver accepts all");
+    // SAFETY: O1. A kernel of this device takes what its name says: nothing.
+    let kernel = unsafe { module.kernel("") }.expect("the driver accepts all");
+    (module, Arc::new(kernel))
+}
+
+fn code_beside_launch(reached: &Reached) {
+    // setup
+    let (device, runtime) = manual(Capabilities::default());
+    let stream = runtime.stream().expect("the pool may make streams");
+    let (module, kernel) = code(&runtime);
+    let config = LaunchConfig::linear(1);
+    // threads
+    let other = spawn({
+        let (device, runtime) = (device.clone(), runtime.clone());
+        move || {
+            drop(module);
+            runtime.poll();
+            device.count(Call::Launch) == 0
+        }
+    });
+    stream.launch(&kernel, config, ()).expect("the driver accepts all");
+    drop(kernel);
+    drop(stream);
+    runtime.poll();
+    // join
+    let early = other.join().unwrap();
+    // claim: the device, and
+    reached.mark_if(!early, "the launch came first");
+    reached.mark_if(early, "the other thread let go first");
+    ends(&runtime, &device);
+    assert_eq!(device.count(Call::ModuleUnload), 1, "C4: code was unloaded not once");
+}
+
+fn code_beside_replay(reached: &Reached) {
+    // setup
+    let (device, runtime) = manual(Capabilities::default());
+    let stream = runtime.stream().expect("the pool may make streams");
+    let (module, kernel) = code(&runtime);
+    let config = LaunchConfig::linear(1);
+    let graph = runtime.capture(|capture| capture.launch(&kernel, config, ())).expect("C1: a capture failed");
+    let executable = graph.instantiate().expect("the driver accepts all");
+    drop(graph);
+    // threads
+    let dropper = spawn({
+        let (device, runtime) = (device.clone(), runtime.clone());
+        move || {
+            drop((module, kernel));
+            runtime.poll();
+            device.count(Call::GraphLaunch) == 0
+        }
+    });
+    executable.launch(&stream).expect("C4: a replay failed");
+    drop(executable);
+    // join
+    let early = dropper.join().unwrap();
+    // claim: the device, and
+    reached.mark_if(early, "the code was let go before the replay");
+    drop(stream);
+    ends(&runtime, &device);
+    assert_eq!(device.count(Call::ModuleUnload), 1, "C4: code was unloaded not once");
+}
+
+fn code_on_an_adopted_stream(reached: &Reached) {
+    // setup
+    let (device, runtime) = manual(Capabilities::default());
+    let raw = device.stream_create(Priority::Normal).expect("the driver accepts all");
+    // SAFETY: S9. The device never destroys it.
+    let stream = unsafe { runtime.adopt(raw) }.expect("the driver accepts all");
+    let (module, kernel) = code(&runtime);
+    stream.launch(&kernel, LaunchConfig::linear(1), ()).expect("the driver accepts all");
+    // threads
+    let dropper = spawn({
+        let (device, runtime) = (device.clone(), runtime.clone());
+        move || {
+            drop((module, kernel));
+            runtime.poll();
+            runtime.poll();
+            device.count(Call::ModuleUnload) == 1
+        }
+    });
+    drop(stream);
+    let first = device.count(Call::ModuleUnload) == 0;
+    runtime.poll();
+    // join
+    let gone = dropper.join().unwrap();
+    // claim: the device, and
+    reached.mark_if(!first, "the code went first");
+    reached.mark_if(first && gone, "the adoption went first");
+    drain(&runtime);
+    assert_eq!(device.count(Call::ModuleUnload), 1, "C4: code was unloaded not once");
+}
+
+fn foreign_code(reached: &Reached) {
+    // setup: two runtimes on one device
+    let (device, runtime) = manual(Capabilities::default());
+    let theirs = Runtime::with(device.clone(), Config::default().reclaim(ReclaimMode::Manual)).expect("a runtime");
+    let stream = runtime.stream().expect("the pool may make streams");
+    let (module, kernel) = code(&theirs);
+    let config = LaunchConfig::linear(1);
+    // threads
+    let dropper = spawn({
+        let (device, kernel) = (device.clone(), kernel.clone());
+        move || {
+            drop((module, kernel));
+            theirs.poll();
+            drain(&theirs);
+            device.count(Call::CaptureBegin) > 0
+        }
+    });
+    let foreign = Err(Error::Misuse(Misuse::ForeignRuntime));
+    assert_eq!(stream.launch(&kernel, config, ()), foreign, "C4: a kernel of another runtime was launched");
+    let graph = runtime.capture(|capture| {
+        assert_eq!(capture.launch(&kernel, config, ()), foreign, "C4: a kernel of another runtime was recorded");
+        Ok(())
+    });
+    drop(kernel);
+    // join
+    let first = dropper.join().unwrap();
+    // claim: the device, and
+    reached.mark_if(first, "the launch came first");
+    assert!(graph.is_ok(), "C9: a refused launch ended the capture");
+    drop((graph, stream));
+    ends(&runtime, &device);
 }
 
 fn replay_beside_writer(reached: &Reached) {

@@ -195,6 +195,10 @@ impl State {
 
     fn check_graph_alive(&self, uses: &Uses) {
         for (range, _) in uses {
+            if (super::CODE..super::HOST >> 1).contains(&range.start) {
+                self.check_loaded(range);
+                continue;
+            }
             let base = self.blocks.range(..=range.start).next_back();
             let alive = base.is_some_and(|(base, block)| range.end <= base + block.bytes);
             if range.start < super::HOST && (!alive || self.freed.contains(&range.start)) {
