@@ -19,6 +19,7 @@ pub mod ownership;
 pub mod places;
 pub mod reclaim;
 pub mod registration;
+pub mod staging;
 pub mod stream;
 
 /// One case.
@@ -64,6 +65,7 @@ pub fn cases<B: Bench>() -> Vec<Case<B>> {
         places::cases,
         registration::cases,
         reclaim::cases,
+        staging::cases,
         api::cases,
         life::cases,
     ];

@@ -12,7 +12,7 @@ const LONG_FUNCTIONS: &[(&str, &str)] = &[("sim/tests/engine_random.rs call", "o
 const FUNCTION_LINES: usize = 70;
 const LINE_WIDTH: usize = 120;
 /// Lines of the contract with their numbers: the last number of each letter.
-const LETTERS: &str = "OSCPR";
+const LETTERS: &str = "OSCPRT";
 
 struct Source {
     path: String,

@@ -28,22 +28,24 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ptr::NonNull;
 
 use smallvec::SmallVec;
 
-use crate::buffer::{Backing, Storage};
+use crate::buffer::{Backing, Region, Storage};
 use crate::context::Context;
-use crate::driver::{Call, CaptureMode, Driver, GraphDescription, Priority};
+use crate::driver::{Call, CaptureMode, Driver, GraphDescription, HostPointer, Priority};
 use crate::error::{Error, Misuse, Result};
 use crate::hold::{MayWait, Place, within};
 use crate::id::ResourceId;
 use crate::kernel::{Kernel, Loaded};
 use crate::mutant;
 use crate::ownership::{Access, Record, Use, join, submit};
-use crate::queue::{Memory, Stream, Submit, UseSet};
+use crate::queue::{Memory, Stream, Submit, UseSet, snapshot, write_kept};
 use crate::reclaim::{Resource, Retired};
 use crate::runtime::{Anchor, Runtime};
 use crate::sealed::Sealed;
+use crate::staging::Block;
 use crate::stream::{Kind, StreamState};
 use crate::sync::{Arc, Mutex, leak};
 
@@ -479,6 +481,21 @@ impl<D: Driver> Submit<D> for Capture<'_, D> {
         }
         let state = self.session.anchor.pool.claim(&self.session.anchor.context, Priority::Normal)?;
         Ok(Stream::new(self.session.anchor.clone(), state))
+    }
+
+    /// The graph owns what it copies from: page-locked memory of its own, or, where none is to be had inside of a
+    /// capture, a vector. Recording waits for nothing either way.
+    unsafe fn write_bytes(&self, from: &[u8], to: Region<'_, D>) -> Result<()> {
+        let (kept, host): (Box<dyn Any + Send>, _) = match Block::holding(&self.session.anchor, from) {
+            Some(block) => {
+                let host = block.start();
+                (Box::new(block), host)
+            }
+            None => snapshot(from),
+        };
+        let host = if mutant!("c10_no_snapshot") { HostPointer(NonNull::from(from).cast()) } else { host };
+        // SAFETY: O6, C10. The caller vouches for `to`; what is kept has the bytes of `from`.
+        unsafe { write_kept(self, kept, host, to) }
     }
 }
 

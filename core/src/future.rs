@@ -5,18 +5,20 @@
 //! sound.
 
 use std::future::Future;
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::ptr::NonNull;
 use std::task::{Context as TaskContext, Poll};
 
-use crate::driver::{Driver, HostAccess, HostPointer, Progress};
+use crate::driver::{Driver, HostPointer, Progress};
 use crate::error::{Error, Result};
 use crate::hold::MayWait;
 use crate::ownership::{Point, Points};
 use crate::queue::{Stream, Submit};
 use crate::reclaim::{Notice, Resource, Retired};
 use crate::runtime::{Anchor, Element};
-use crate::sync::Arc;
+use crate::staging::{Landing, Staged};
+use crate::sync::{Arc, leak};
 
 /// Becomes ready when the work that it was made for has completed.
 ///
@@ -92,25 +94,57 @@ impl<D: Driver> Future for Completion<D> {
     }
 }
 
-/// Becomes ready with the elements of a copy to the host.
+/// Becomes ready with the elements of a copy to the host: whoever polls it last copies them out of staging memory.
 ///
 /// # Errors
-/// As for [`Completion`]. The memory is then kept for ever, since the device may still write to it (P11).
+/// As for [`Completion`]. What the device may still write to is then kept for ever (P11).
 #[derive(Debug)]
 pub struct Download<T: Element, D: Driver> {
     completion: Completion<D>,
-    memory: Option<Vec<T>>,
+    landing: Option<Arc<Landing<D>>>,
+    /// Under which the staging knows it.
+    key: Option<u64>,
+    len: usize,
+    element: PhantomData<fn() -> T>,
 }
 
 impl<T: Element, D: Driver> Unpin for Download<T, D> {}
 
 impl<T: Element, D: Driver> Download<T, D> {
-    pub(crate) fn new(stream: &Stream<D>, memory: Vec<T>, number: u64) -> Self {
-        let mut points = Points::new();
-        if number > 0 {
-            points.push(stream.point(number));
+    /// Nothing is on its way yet to `memory`, which has room for `len` elements.
+    pub(crate) fn new(stream: &Stream<D>, mut memory: Vec<T>, len: usize) -> Self {
+        let start = HostPointer(NonNull::from(memory.spare_capacity_mut()).cast());
+        Self {
+            completion: Completion::new(stream.anchor(), Points::new()),
+            landing: Some(Landing::new(Box::new(memory), start)),
+            key: None,
+            len,
+            element: PhantomData,
         }
-        Self { completion: Completion::new(stream.anchor(), points), memory: Some(memory) }
+    }
+
+    /// What `staged` gets from its copies, up to `point`, goes to byte `offset`.
+    pub(crate) fn expect(&mut self, staged: Staged<'_, D>, point: Point<D>, offset: usize) {
+        if let Some(landing) = &self.landing {
+            landing.expect(staged, &point, offset);
+            let staging = &self.completion.anchor.staging;
+            self.key.get_or_insert_with(|| staging.list(landing));
+        }
+        self.completion.points = [point].into_iter().collect();
+    }
+
+    /// The last bytes come without staging, up to `point`.
+    pub(crate) fn expect_direct(&mut self, point: Point<D>) {
+        if let Some(landing) = &self.landing {
+            landing.expect_direct(point.clone());
+        }
+        self.completion.points = [point].into_iter().collect();
+    }
+
+    /// Where byte `offset` goes.
+    pub(crate) fn place(&self, offset: usize) -> HostPointer {
+        let landing = self.landing.as_ref().expect("it was not fetched yet");
+        landing.place(offset)
     }
 
     /// Waits on this thread instead.
@@ -123,13 +157,20 @@ impl<T: Element, D: Driver> Download<T, D> {
         Ok(self.take())
     }
 
-    /// The elements, which the copy has written.
+    /// The elements, which the copies have written. None when they were taken before.
     fn take(&mut self) -> Vec<T> {
-        let memory = self.memory.take().unwrap_or_default();
-        let start = HostPointer(NonNull::from(&*memory).cast());
-        let bytes = std::mem::size_of_val(&*memory);
-        self.completion.anchor.context.driver.host_accessed(start, bytes, HostAccess::ReadWrite);
-        memory
+        self.unlist();
+        let memory = self.landing.take().and_then(|landing| landing.fetch(&self.completion.anchor));
+        let Some(mut memory) = memory.and_then(|memory| memory.downcast::<Vec<T>>().ok()) else { return Vec::new() };
+        // SAFETY: O3. The room for `len` elements was written as far as they have bytes, and any bits are an element.
+        unsafe { memory.set_len(self.len) };
+        *memory
+    }
+
+    fn unlist(&mut self) {
+        if let Some(key) = self.key.take() {
+            self.completion.anchor.staging.unlist(key);
+        }
     }
 }
 
@@ -147,12 +188,13 @@ impl<T: Element, D: Driver> Future for Download<T, D> {
 
 impl<T: Element, D: Driver> Drop for Download<T, D> {
     fn drop(&mut self) {
-        if let Some(memory) = self.memory.take()
-            && !self.completion.is_complete()
-        {
-            // The copy may still be running: its memory waits for it with the rest.
-            let points = self.completion.points.clone();
-            self.completion.anchor.reclaim.retire(Retired { resource: Resource::Kept(Box::new(memory)), points });
+        if self.completion.anchor.context.life.is_inherited() {
+            // A forked child: any lock may be held by a thread that is not here.
+            return leak(self.landing.take());
+        }
+        self.unlist();
+        if let Some(landing) = self.landing.take() {
+            landing.abandon(&self.completion.anchor);
         }
     }
 }

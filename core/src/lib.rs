@@ -13,7 +13,7 @@
 //! | [`error`] | what can go wrong |
 //!
 //! Below them, hidden from the documentation but public for models: `point`, `ownership`, `stream`, `registration`,
-//! `reclaim`, the state machines; `context`, what surrounds a driver call; `sync`, the only source of atomics and
+//! `reclaim`, `staging`, the state machines; `context`, what surrounds a driver call; `sync`, the only source of atomics and
 //! locks. DESIGN.md tells how they fit, and names the contract's lines (O1, S3, C5, P2, R1 ...) that the code cites.
 
 pub mod buffer;
@@ -44,6 +44,8 @@ pub mod reclaim;
 pub mod registration;
 pub mod runtime;
 mod sealed;
+#[doc(hidden)]
+pub mod staging;
 #[doc(hidden)]
 pub mod stream;
 #[doc(hidden)]

@@ -3,7 +3,9 @@
 use smallvec::SmallVec;
 
 use crate::buffer::{Allocation, Backing, Buffer, Readable, Region, Storage, Writable};
-use crate::driver::{Call, Driver, ErrorKind, HostPointer, LaunchConfig, Location, Progress};
+use crate::driver::{
+    Call, DeviceAddress, Driver, ErrorKind, HostAccess, HostPointer, LaunchConfig, Location, Progress,
+};
 use crate::error::{DriverFailure, Error, Misuse, Result};
 use crate::event::Event;
 use crate::future::{Completion, Download};
@@ -15,9 +17,11 @@ use crate::ownership::{Access, Point, Points, Record, Records, Use, submit, subm
 use crate::reclaim::{Ask, Resource, Retired};
 use crate::runtime::{Anchor, Element};
 use crate::sealed::Sealed;
+use crate::staging::{Reading, Staged};
 use crate::stream::adopted::EndedAdoption;
 use crate::stream::{Role, StreamState};
 use crate::sync::Arc;
+use std::cell::Cell;
 use std::ptr::NonNull;
 
 /// One argument's memory, and what the submission does with it.
@@ -193,6 +197,16 @@ pub trait Submit<D: Driver>: Sealed {
     /// # Errors
     /// As [`Runtime::stream`](crate::Runtime::stream).
     fn executing(&self) -> Result<Stream<D>>;
+
+    /// Copies what `from` holds now to `to`, which is as long and not empty.
+    ///
+    /// # Safety
+    /// - The device may write `to`: it is of a [`Writable`].
+    ///
+    /// # Errors
+    /// As for [`Queue::write`].
+    #[doc(hidden)]
+    unsafe fn write_bytes(&self, from: &[u8], to: Region<'_, D>) -> Result<()>;
 }
 
 /// What takes work. Every call is ordered after what conflicts with it, whatever thread and stream that came from (O1),
@@ -272,28 +286,25 @@ pub trait Queue<D: Driver>: Submit<D> {
     }
 
     /// Copies `from` to the device. What is copied is what `from` holds now: it is snapshotted, and free for use when
-    /// the call returns. A graph replays the snapshot (C10). To avoid the snapshot, copy from pinned memory.
+    /// the call returns. A graph replays the snapshot (C10).
+    ///
+    /// The snapshot is page-locked memory of the runtime's ([`Config::staging_max`](crate::Config::staging_max)), so the
+    /// call does not wait for the device (T3). Where there is no room it waits for earlier copies, and goes in parts,
+    /// which a graph that another thread launches may come between. The bytes are copied twice, once by this thread:
+    /// from some hundred KiB on that is most of the cost, and [`copy`](Self::copy) from a [`Pinned`](crate::Pinned)
+    /// saves it.
     ///
     /// # Errors
-    /// See the trait; `Misuse::LengthMismatch`.
+    /// See the trait; `Misuse::LengthMismatch`; `Misuse::InsideHold` in a `use_on` closure without room; out of memory
+    /// where no page-locked memory is to be had. When the driver fails later parts of a copy, the first were made.
     fn write<T: Element>(&self, from: &[T], to: &mut impl Writable<T, D>) -> Result<()> {
         let region = to.region();
         same_length(from.len(), to.element_count())?;
         if region.bytes == 0 {
             return Ok(());
         }
-        let mut snapshot = from.to_vec();
-        let first = if mutant!("c10_no_snapshot") { NonNull::from(from) } else { NonNull::from(&mut *snapshot) };
-        let host = HostPointer(first.cast());
-        let enqueue = |driver: &D, stream: &D::Stream| {
-            // SAFETY: O6, C10. The snapshot is kept until the copy has completed, or by the graph; the region as in
-            // `launch`.
-            unsafe { driver.copy(stream, Location::Device(region.address), Location::Host(host), region.bytes) }
-        };
-        // SAFETY: O1, C10. One copy, to what the use names, from the snapshot, which is kept right after.
-        let (_, number) = unsafe { self.submit_raw(Memory::write(region.backing), Call::Copy, enqueue) }?;
-        self.keep(Box::new(snapshot), number);
-        Ok(())
+        // SAFETY: O6. The region is of what is writable, and as long as `from`.
+        unsafe { self.write_bytes(bytemuck::cast_slice(from), region) }
     }
 
     /// Allocates `len` elements of device memory, of unspecified contents. In a capture too it comes from outside the
@@ -425,6 +436,69 @@ impl<D: Driver> Submit<D> for Stream<D> {
     fn executing(&self) -> Result<Stream<D>> {
         Ok(self.clone())
     }
+
+    unsafe fn write_bytes(&self, from: &[u8], to: Region<'_, D>) -> Result<()> {
+        let (shared, stream) = (&**self.lease.anchor, &self.lease.state);
+        let mut rest = from;
+        while !rest.is_empty() {
+            let at = (from.len() - rest.len()) as u64;
+            let Some(mut staged) = shared.staging.take(shared, stream, rest.len())? else {
+                let (kept, host) = snapshot(rest);
+                // SAFETY: O6, C10. As for the whole; the snapshot is what is kept.
+                return unsafe { write_kept(self, kept, host, to.part(at, rest.len() as u64)?) };
+            };
+            let (part, later) = rest.split_at(staged.bytes);
+            staged.fill(&shared.context.driver, part);
+            // SAFETY: O6, T1. The part lies in the region, which may be written; it is filled, and given back below.
+            let sent = unsafe { self.submit_staged(staged, Memory::write(to.backing), to.address.offset(at), Way::Up) };
+            let (staged, point, copied) = sent?;
+            staged.have_told(shared, stream);
+            staged.submitted(&point);
+            copied?;
+            rest = later;
+        }
+        Ok(())
+    }
+}
+
+/// Which way a staged copy goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// To the device.
+    Up,
+    /// From it.
+    Down,
+}
+
+/// What was submitted: its staging memory, its point, and whether all of its copies were accepted.
+type Submitted<'a, D> = (Staged<'a, D>, Point<D>, Result<()>);
+
+/// A copy of `from` in pageable memory, and where it lies.
+pub(crate) fn snapshot(from: &[u8]) -> (Box<dyn std::any::Any + Send>, HostPointer) {
+    let mut snapshot = from.to_vec();
+    let host = HostPointer(NonNull::from(&mut *snapshot).cast());
+    (Box::new(snapshot), host)
+}
+
+/// Copies from `host`, which `kept` keeps, to `to`.
+///
+/// # Safety
+/// - `to` may be written, and `kept` has as many bytes at `host`.
+pub(crate) unsafe fn write_kept<D: Driver>(
+    queue: &impl Submit<D>,
+    kept: Box<dyn std::any::Any + Send>,
+    host: HostPointer,
+    to: Region<'_, D>,
+) -> Result<()> {
+    let enqueue = |driver: &D, stream: &D::Stream| {
+        // SAFETY: O6, C10. What is at `host` is kept until the copy has completed, or by the graph; the region as in
+        // `launch`.
+        unsafe { driver.copy(stream, Location::Device(to.address), Location::Host(host), to.bytes) }
+    };
+    // SAFETY: O1, C10. One copy, to what the use names, from what is kept right after.
+    let (_, number) = unsafe { queue.submit_raw(Memory::write(to.backing), Call::Copy, enqueue) }?;
+    queue.keep(kept, number);
+    Ok(())
 }
 
 impl<D: Driver> Stream<D> {
@@ -524,47 +598,213 @@ impl<D: Driver> Stream<D> {
         }
     }
 
-    /// Copies `from` to the host and waits for it (O3).
+    /// Copies `from` to the host and waits for it (O3). It goes through staging memory as a
+    /// [`download`](Self::download) does; a large one in parts, while earlier ones are copied out.
     ///
     /// # Errors
     /// As for [`Queue`] and [`synchronize`](Self::synchronize).
     pub fn read<T: Element>(&self, from: &impl Readable<T, D>) -> Result<Vec<T>> {
-        self.download(from)?.wait()
+        let (region, len) = (from.region(), from.element_count());
+        if region.bytes == 0 {
+            return Ok(vec![T::zeroed(); len]);
+        }
+        let mut memory: Vec<T> = Vec::with_capacity(len);
+        let start = HostPointer(NonNull::from(memory.spare_capacity_mut()).cast());
+        // SAFETY: O3. There is room for all, and nobody else has it.
+        unsafe { self.read_bytes(region, start) }?;
+        // SAFETY: O3. All bytes were written, and any bit pattern is an element.
+        unsafe { memory.set_len(len) };
+        Ok(memory)
     }
 
     /// As [`read`](Self::read), into memory of the caller's.
     ///
     /// # Errors
-    /// As there; `Misuse::LengthMismatch`.
+    /// As there; `Misuse::LengthMismatch`. On an error a part of `to` may have been written.
     pub fn read_into<T: Element>(&self, from: &impl Readable<T, D>, to: &mut [T]) -> Result<()> {
+        let region = from.region();
         same_length(from.element_count(), to.len())?;
-        // By way of memory of ours: should the wait fail, the device may write later, and not to what is borrowed
-        // (P11).
-        to.copy_from_slice(&self.read(from)?);
+        if region.bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: O3. It is as long, and borrowed for writing.
+        unsafe { self.read_bytes(region, HostPointer(NonNull::from(to).cast())) }
+    }
+
+    /// Copies `from` to `to` and waits. The device itself never writes to `to`: should the wait fail, it may write
+    /// later (P11).
+    ///
+    /// # Safety
+    /// - `to` has room for all of `from`, and nobody else has it.
+    unsafe fn read_bytes(&self, from: Region<'_, D>, to: HostPointer) -> Result<()> {
+        let mut may = MayWait::here()?;
+        let (shared, stream) = (&**self.lease.anchor, &self.lease.state);
+        let bytes = usize::try_from(from.bytes).map_err(|_| Misuse::SizeOverflow)?;
+        let (mut reading, mut at) = (Reading::new(shared), 0);
+        while at < bytes || !reading.is_idle() {
+            if at < bytes && reading.bytes() <= shared.staging.part() {
+                let part = (bytes - at).min(shared.staging.part());
+                // With memory in hand it waits for none: two such readers would wait for each other.
+                let staged = match reading.is_idle() {
+                    true => shared.staging.take(shared, stream, part)?,
+                    false => shared.staging.take_now(shared, stream, part)?,
+                };
+                let address = from.address.offset(at as u64);
+                if let Some(staged) = staged {
+                    let part = staged.bytes;
+                    // SAFETY: O6, T1. The part lies in the region; it is given back once it was copied out.
+                    let sent = unsafe { self.submit_staged(staged, Memory::read(from.backing), address, Way::Down) };
+                    let (staged, point, copied) = sent?;
+                    reading.expect(staged, &point, at);
+                    copied?;
+                    at += part;
+                    continue;
+                }
+                if reading.is_idle() {
+                    let rest = from.part(at as u64, (bytes - at) as u64)?;
+                    // SAFETY: O3. There is room for the rest, at its place.
+                    return unsafe { self.read_pageable(rest, to.offset(at), &mut may) };
+                }
+            }
+            // SAFETY: O3, T1. There is room for all, outside of the slabs.
+            unsafe { reading.land_next(to, &mut may) }?;
+        }
         Ok(())
+    }
+
+    /// [`read_bytes`](Self::read_bytes) by way of pageable memory of ours.
+    ///
+    /// # Safety
+    /// - As there.
+    unsafe fn read_pageable(&self, from: Region<'_, D>, to: HostPointer, may: &mut MayWait) -> Result<()> {
+        let bytes = usize::try_from(from.bytes).map_err(|_| Misuse::SizeOverflow)?;
+        let mut memory = vec![0_u8; bytes];
+        let host = HostPointer(NonNull::from(&mut *memory).cast());
+        // SAFETY: O6, R4. The memory is kept below where the copy is not known to have completed.
+        let point = unsafe { self.copy_down(from, host) }?;
+        if let Err(error) = point.wait(&self.lease.anchor.context, may) {
+            self.keep(Box::new(memory), point.number);
+            return Err(error);
+        }
+        self.lease.anchor.context.driver.host_accessed(host, bytes, HostAccess::Read);
+        // SAFETY: O3. The copy has completed; there is room at `to`, which is not ours.
+        unsafe { to.0.as_ptr().copy_from_nonoverlapping(host.0.as_ptr(), bytes) };
+        Ok(())
+    }
+
+    /// Copies `from` to `host` without staging.
+    ///
+    /// # Safety
+    /// - There is room at `host`, which stays until the copy has completed.
+    unsafe fn copy_down(&self, from: Region<'_, D>, host: HostPointer) -> Result<Point<D>> {
+        let enqueue = |driver: &D, stream: &D::Stream| {
+            // SAFETY: O6, R4. The region lies in its backing, which stays as in `launch`; the caller keeps the memory.
+            unsafe { driver.copy(stream, Location::Host(host), Location::Device(from.address), from.bytes) }
+        };
+        // SAFETY: O1, R4. One copy, from what the use names, to memory that the caller keeps.
+        let (_, number) = unsafe { self.submit_raw(Memory::read(from.backing), Call::Copy, enqueue) }?;
+        Ok(self.point(number))
+    }
+
+    /// Makes one submission of a copy for each piece of `staged`, from or to the device memory that begins at `address`.
+    ///
+    /// # Safety
+    /// - As many bytes from there lie in `memory`; going up, `staged` is filled.
+    /// - The caller gives `staged` back by its point.
+    unsafe fn submit_staged<'s>(
+        &self,
+        staged: Staged<'s, D>,
+        memory: Memory<'_, D>,
+        address: DeviceAddress,
+        way: Way,
+    ) -> Result<Submitted<'s, D>> {
+        let tried = Cell::new(false);
+        let enqueue = |driver: &D, stream: &D::Stream| {
+            let mut at = address;
+            for (host, bytes) in staged.parts() {
+                let (to, from) =
+                    if way == Way::Up { (Location::Device(at), host) } else { (host, Location::Device(at)) };
+                // SAFETY: O6, T1. The region lies in its backing, which stays as in `launch`; the staging memory is this
+                // copy's until its point.
+                let copied = unsafe { driver.copy(stream, to, from, bytes) };
+                if let Err(error) = copied {
+                    // What was accepted before it needs a number.
+                    return if tried.get() {
+                        Ok(Err(error))
+                    } else {
+                        tried.set(true);
+                        Err(error)
+                    };
+                }
+                tried.set(true);
+                at = at.offset(bytes);
+            }
+            Ok(Ok(()))
+        };
+        // SAFETY: O1, T1. Copies between what the use names and staging memory, which is given back by its point.
+        match unsafe { self.submit_raw(memory, Call::Copy, enqueue) } {
+            Ok((copied, number)) => {
+                let copied = copied.map_err(|error| self.lease.anchor.context.fail(Call::Copy, &error));
+                Ok((staged, self.point(number), copied))
+            }
+            Err(error) => {
+                // A call that fails may have had its effect: then the next submission is behind it.
+                let next = self.point(self.lease.state.timeline.horizon().number() + 1);
+                if tried.get() {
+                    staged.submitted(&next)
+                } else {
+                    staged.refused()
+                };
+                Err(error)
+            }
+        }
     }
 
     /// Copies `from` to the host; the future gives the elements once they are there. Dropping or forgetting it is
     /// harmless (R4).
     ///
+    /// The device copies to page-locked memory of the runtime's ([`Config::staging_max`](crate::Config::staging_max)), so
+    /// the call does not wait for it (T3); whoever polls or waits copies the elements out. Where there is no room the
+    /// call waits for earlier copies, and goes in parts, which a graph that another thread launches may come between.
+    /// From some hundred KiB on [`copy`](Queue::copy) to a [`Pinned`](crate::Pinned) saves the second copy.
+    ///
     /// # Errors
-    /// As for [`Queue`].
+    /// As for [`Queue`]; `Misuse::InsideHold` in a `use_on` closure without room; out of memory where no page-locked
+    /// memory is to be had.
     pub fn download<T: Element>(&self, from: &impl Readable<T, D>) -> Result<Download<T, D>> {
-        let region = from.region();
-        let len = from.element_count();
-        let mut memory: Vec<T> = vec![T::zeroed(); len];
+        let (region, len) = (from.region(), from.element_count());
         if region.bytes == 0 {
-            return Ok(Download::new(self, memory, 0));
+            return Ok(Download::new(self, vec![T::zeroed(); len], len));
         }
-        let host = HostPointer(NonNull::from(&mut *memory).cast());
-        let enqueue = |driver: &D, stream: &D::Stream| {
-            // SAFETY: O6, R4. The region lies in its backing, which stays as in `launch`; `Download` keeps `memory`
-            // until the copy has completed, even when it is dropped.
-            unsafe { driver.copy(stream, Location::Host(host), Location::Device(region.address), region.bytes) }
-        };
-        // SAFETY: O1, R4. One copy, from what the use names, to memory that `Download` keeps.
-        let (_, number) = unsafe { self.submit_raw(Memory::read(region.backing), Call::Copy, enqueue) }?;
-        Ok(Download::new(self, memory, number))
+        let mut download = Download::new(self, Vec::with_capacity(len), len);
+        // A failure drops it, and what is on its way stays until it has arrived.
+        self.send(region, &mut download)?;
+        Ok(download)
+    }
+
+    fn send<T: Element>(&self, from: Region<'_, D>, download: &mut Download<T, D>) -> Result<()> {
+        let (shared, stream) = (&**self.lease.anchor, &self.lease.state);
+        let bytes = usize::try_from(from.bytes).map_err(|_| Misuse::SizeOverflow)?;
+        let mut at = 0;
+        while at < bytes {
+            let address = from.address.offset(at as u64);
+            let Some(staged) = shared.staging.take(shared, stream, bytes - at)? else {
+                let rest = from.part(at as u64, (bytes - at) as u64)?;
+                // SAFETY: O6, R4. `Download` keeps its memory until the copy has completed, even when it is dropped.
+                let point = unsafe { self.copy_down(rest, download.place(at)) }?;
+                download.expect_direct(point);
+                return Ok(());
+            };
+            let part = staged.bytes;
+            // SAFETY: O6, T1. The part lies in the region; it is given back once it was copied out, or by its point.
+            let (staged, point, copied) =
+                unsafe { self.submit_staged(staged, Memory::read(from.backing), address, Way::Down) }?;
+            staged.have_told(shared, stream);
+            download.expect(staged, point, at);
+            copied?;
+            at += part;
+        }
+        Ok(())
     }
 
     /// A future of the completion of all work submitted so far.

@@ -50,7 +50,7 @@ use std::sync::OnceLock;
 use std::task::Waker;
 
 use crate::context::Context;
-use crate::driver::{Call, DeviceAddress, Driver, Priority, Progress};
+use crate::driver::{Call, DeviceAddress, Driver, HostPointer, Priority, Progress};
 use crate::error::{DriverFailure, Error, Misuse, Result};
 use crate::hold::{MayWait, Place, count_within, within};
 use crate::id::StreamId;
@@ -89,6 +89,8 @@ pub enum Resource<D: Driver> {
     Module(D::Module),
     /// An adopted stream's state, whose event is the runtime's.
     Adopted(Arc<StreamState<D>>),
+    /// Page-locked memory that no copy is staged in any more.
+    Slab(HostPointer),
     /// Memory of ours that a copy reads or writes. Its drop runs no code of others.
     Kept(Box<dyn Any + Send>),
     /// What holds things that may have owners of the user's.
@@ -540,6 +542,12 @@ impl<D: Driver> Reclaim<D> {
         usize::try_from(load(&self.figures.retired).saturating_sub(gone)).unwrap_or(usize::MAX)
     }
 
+    /// Counts things that were leaked without having been retired.
+    pub fn count_leaked(&self, things: usize) {
+        add(&self.figures.retired, things as u64);
+        add(&self.figures.leaked, things as u64);
+    }
+
     /// Things leaked so far, with what still waits.
     pub fn leaked(&self) -> usize {
         // Relaxed: a figure.
@@ -805,6 +813,10 @@ impl<D: Driver> Turn<'_, D> {
                 }
             }
             Resource::Adopted(state) => self.end_adopted(bench, state),
+            Resource::Slab(base) => {
+                let Some(outcome) = crate::staging::free(context, base) else { return bench.put_off.push(retired) };
+                outcome
+            }
             Resource::Kept(memory) => return bench.run_later(Code::Forget(memory)),
             Resource::Holdings(holdings) => return bench.run_later(Code::Drop(holdings)),
             Resource::Notice(notice) => return bench.run_later(Code::Tell(notice, Ok(()))),

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::context::Context;
-use crate::driver::{Call, Driver, HostPointer, Image, Priority};
+use crate::driver::{Call, Driver, HostPointer, Image, Priority, Progress};
 use crate::error::{Error, Misuse, Result};
 use crate::hold::{MayWait, Place, is_within};
 use crate::kernel::Module;
@@ -15,6 +15,7 @@ use crate::pinned::Pinned;
 use crate::queue::Stream;
 use crate::reclaim::{Ask, Reclaim};
 use crate::registration::{HostRange, Pins};
+use crate::staging::Staging;
 use crate::stream::{Pool, StreamState};
 use crate::sync::clock::{self, Instant};
 use crate::sync::{Arc, coop, thread};
@@ -43,13 +44,23 @@ pub struct Config {
     pub streams_max: usize,
     /// Things that may lie retired before a call that makes new ones first helps to release; a drop never does.
     pub retired_max: usize,
+    /// The most page-locked memory that copies from and to other host memory are staged in, in bytes: 64 MiB, and at
+    /// least 64 KiB. A copy that finds no room waits for earlier ones. What such memory there is, is in
+    /// [`Stats::staging`]; it grows as it is needed.
+    pub staging_max: usize,
     /// How long the end of the last handle lets the worker drain, where nobody called [`Runtime::shutdown`].
     pub drain: Duration,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { reclaim: ReclaimMode::Worker, streams_max: 64, retired_max: 1 << 16, drain: Duration::from_secs(10) }
+        Self {
+            reclaim: ReclaimMode::Worker,
+            streams_max: 64,
+            retired_max: 1 << 16,
+            staging_max: 64 << 20,
+            drain: Duration::from_secs(10),
+        }
     }
 }
 
@@ -67,6 +78,13 @@ impl Config {
         self.streams_max = streams.max(1);
         self
     }
+
+    /// The same with at most `bytes` bytes of staging memory.
+    #[must_use]
+    pub fn staging_max(mut self, bytes: usize) -> Self {
+        self.staging_max = bytes;
+        self
+    }
 }
 
 /// Everything that handles share. The worker holds it as well.
@@ -76,6 +94,7 @@ pub struct Shared<D: Driver> {
     pub(crate) pool: Pool<D>,
     pub(crate) pins: Pins<D>,
     pub(crate) reclaim: Reclaim<D>,
+    pub(crate) staging: Staging<D>,
     pub(crate) captures: crate::capture::Sessions<D>,
     pub(crate) config: Config,
     // std, outside the facade: taken by the one who shuts down.
@@ -174,9 +193,23 @@ impl<D: Driver> Shared<D> {
         if self.context.lost().is_some() {
             return true;
         }
+        self.give_back_staging();
         self.pool.trim(&self.context);
         let streams = self.pool.figures();
         streams.alive <= streams.leased + streams.quarantined
+    }
+
+    /// Gives back the staging memory that nothing uses, if all that the pool's streams were given has run: it waits for
+    /// the device (R5).
+    fn give_back_staging(&self) {
+        let is_over = |state: &Arc<StreamState<D>>| {
+            state.is_broken()
+                || state.timeline.is_drained()
+                || matches!(state.query(&self.context), Some(Ok(Progress::Complete)))
+        };
+        if self.staging.has_slabs() && self.pool.streams().iter().all(is_over) {
+            self.staging.shrink(self);
+        }
     }
 
     /// Releases the runtime's own objects when nothing needs them any more, or time is up. What a capture, or whoever has
@@ -186,6 +219,10 @@ impl<D: Driver> Shared<D> {
         self.context.captures.close();
         self.reclaim.close(&self.context, &self.pins);
         let may_call = || self.context.lost().is_none() && !self.context.life.is_past(Phase::Gone);
+        if may_call() {
+            self.give_back_staging();
+        }
+        self.staging.close(self);
         if may_call() {
             self.pool.trim(&self.context);
         }
@@ -209,7 +246,10 @@ impl<D: Driver> Shared<D> {
             thread::pause_brief(&mut tries);
         }
         let mut tries = 0;
-        while !(self.streams_are_gone() && (ending.in_capture || self.captures.out() == 0)) && goes_on() {
+        let is_over = || {
+            self.streams_are_gone() && (ending.in_capture || self.captures.out() == 0) && self.staging.is_settled(self)
+        };
+        while !is_over() && goes_on() {
             thread::pause_brief(&mut tries);
         }
         self.stop_worker(ending);
@@ -311,6 +351,7 @@ impl<D: Driver> Runtime<D> {
             pool: Pool::new(config.streams_max),
             pins: Pins::new(),
             reclaim: Reclaim::new(),
+            staging: Staging::new(config.staging_max),
             captures: crate::capture::Sessions::new(),
             config,
             worker: std::sync::Mutex::new(None),
@@ -438,6 +479,7 @@ impl<D: Driver> Runtime<D> {
     /// Releases what can be released now, asking the streams; returns how many things still wait. Never waits for the
     /// device by itself, but an unregister that is due may (see [`Driver::host_unregister`]).
     pub fn poll(&self) -> usize {
+        self.anchor.staging.tidy(&self.anchor);
         self.anchor.reclaim.turn(&self.anchor.context, &self.anchor.pins, Ask::Query).total()
     }
 
@@ -453,8 +495,10 @@ impl<D: Driver> Runtime<D> {
         self.anchor.context.take_untold()
     }
 
-    /// Destroys the idle streams of the pool; returns how many. Leased and busy ones stay (S6).
+    /// Destroys the idle streams of the pool; returns how many. Leased and busy ones stay (S6). Staging memory that
+    /// nothing uses is let go as well; the worker, or `poll`, gives it back.
     pub fn trim(&self) -> usize {
+        self.anchor.staging.trim(&self.anchor);
         self.anchor.pool.trim(&self.anchor.context)
     }
 
@@ -487,6 +531,7 @@ impl<D: Driver> Runtime<D> {
             leaked: load(&reclaim.leaked),
             retired_pending: self.anchor.reclaim.pending(),
             captures: self.anchor.context.captures.captures(),
+            staging: self.anchor.staging.figures(),
         }
     }
 
@@ -536,6 +581,7 @@ pub struct Stats {
     pub leaked: u64,
     pub retired_pending: usize,
     pub captures: usize,
+    pub staging: crate::staging::Figures,
 }
 
 /// What a shutdown could not give back.

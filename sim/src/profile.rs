@@ -187,6 +187,7 @@ const HABITS: &[Quirk] = &[
     Quirk::FillsDoNotWait,
     Quirk::NullStreamSpeaksForAll,
     Quirk::ReadOnlyMemoryRefused,
+    Quirk::PageableCopiesWait,
 ];
 
 /// Those of them that refuse nothing.

@@ -352,7 +352,7 @@ pub fn contract() -> Vec<(&'static str, &'static str)> {
     let line = |line: &'static str| {
         let (name, statement) = line.strip_prefix("- **")?.split_once("** ")?;
         let family = name.chars().next()?;
-        ("OSCPR".contains(family) && name[1..].chars().all(|char| char.is_ascii_digit())).then_some((name, statement))
+        ("OSCPRT".contains(family) && name[1..].chars().all(|char| char.is_ascii_digit())).then_some((name, statement))
     };
     DESIGN.lines().filter_map(line).collect()
 }

@@ -34,6 +34,7 @@ fn attend<D: Driver>(shared: &Arc<Shared<D>>) -> bool {
 
 /// One turn. Should a driver panic, what is in hand stays there for the next (R4).
 fn turn<D: Driver>(shared: &Arc<Shared<D>>, ask: Ask) -> Left {
+    shared.staging.tidy(shared);
     let turn = || shared.reclaim.turn_of_worker(&shared.context, &shared.pins, ask, || attend(shared));
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(turn)).unwrap_or_else(|payload| {
         // Not dropped: that could panic too.
@@ -66,7 +67,8 @@ fn work<D: Driver>(shared: &Arc<Shared<D>>) {
         if closed || mutant!("r5_closed_read_late") && shared.is_closed() {
             let end = *deadline.get_or_insert_with(|| clock::after(shared.config.drain));
             if left.total() == 0 && shared.streams_are_gone() || clock::now() >= end {
-                return shared.tear_down();
+                shared.tear_down();
+                return;
             }
         }
         if !signalled {
