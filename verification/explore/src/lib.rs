@@ -3,7 +3,7 @@
 //! A search fails when a line of the contract does not hold, when a planted mistake is not found under its own line, or when the
 //! number of states is not the pinned one: a search that reaches less proves less. The gate of the models runs all of them.
 //!
-//! The pure transitions are the core's own: `Closed` and `Follows`, `Shelf`, `Table`, `Waiting`. The machines here add the world:
+//! The pure transitions are the core's own: `Closed` and `Follows`, `Shelf`, `Table`, `Waiting`, `Slabs`. The machines here add the world:
 //! who calls them, in what order, and what the driver answers. A step is what happens under one hold of a lock, so what a
 //! search cannot see is a lock that is held too briefly, or an ordering that is too weak: that is for the models, on the code itself.
 
@@ -13,6 +13,7 @@ mod pool;
 mod reclaim;
 mod registration;
 mod search;
+mod staging;
 
 use serde::Serialize;
 
@@ -186,6 +187,19 @@ fn reclaim(audit: usize, ticks: bool) -> Line {
     plan.run(audit, |wrong| Reclaim { things: 2, streams: 2, submissions, ticks, wrong }, &wrongs)
 }
 
+fn staging(audit: usize) -> Line {
+    use staging::{Staging, Wrong};
+    let wrongs = [
+        (Wrong::NotNoted, "T1"),
+        (Wrong::BrokenCompletes, "T1"),
+        (Wrong::GivenBackTwice, "T1"),
+        (Wrong::MadeUnasked, "T2"),
+        (Wrong::AbandonedKept, "T3"),
+    ];
+    let plan = Plan { name: "staging", sizes: "2 tasks, 4 copies, 3 chunks", lines: "T1 T2 T3", pinned: 1 };
+    plan.run(audit, |wrong| Staging { tasks: 2, copies: 4, wrong }, &wrongs)
+}
+
 fn gate(audit: usize) -> Line {
     use capture::{Gate, Wrong};
     let wrongs = [
@@ -204,7 +218,7 @@ fn gate(audit: usize) -> Line {
 pub type Run = fn(usize) -> Line;
 
 /// All machines, by name.
-pub const MACHINES: [(&str, Run); 7] = [
+pub const MACHINES: [(&str, Run); 8] = [
     ("ownership", |audit| ownership(audit, 2)),
     ("ownership/3", |audit| ownership(audit, 3)),
     ("pool", pool),
@@ -212,4 +226,5 @@ pub const MACHINES: [(&str, Run); 7] = [
     ("reclaim", |audit| reclaim(audit, false)),
     ("reclaim/ticks", |audit| reclaim(audit, true)),
     ("capture", gate),
+    ("staging", staging),
 ];
