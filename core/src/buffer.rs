@@ -24,7 +24,10 @@ use crate::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct Allocation<D: Driver> {
     pub(crate) id: ResourceId,
+    /// What the driver gave, and gets back.
     pub(crate) address: DeviceAddress,
+    /// Where the elements begin.
+    start: DeviceAddress,
     pub(crate) record: Record<D>,
     pub(crate) anchor: Arc<Anchor<D>>,
     /// Whether the driver has it back.
@@ -34,7 +37,15 @@ pub(crate) struct Allocation<D: Driver> {
 impl<D: Driver> Allocation<D> {
     /// What the driver just gave.
     pub(crate) fn new(address: DeviceAddress, record: Record<D>, anchor: Arc<Anchor<D>>) -> Self {
-        Self { id: ResourceId::fresh(), address, record, anchor, is_freed: false }
+        Self { id: ResourceId::fresh(), address, start: address, record, anchor, is_freed: false }
+    }
+
+    /// The same, for elements that begin at a multiple of `align`. [`slack`] was allocated for that.
+    pub(crate) fn aligned(mut self, align: usize) -> Self {
+        if slack(align) > 0 {
+            self.start = DeviceAddress(self.address.0.next_multiple_of(align as u64));
+        }
+        self
     }
 
     /// Gives it back here and now: the caller has waited for all its work. Where a capture forbids that, it is retired.
@@ -53,6 +64,14 @@ impl<D: Driver> Allocation<D> {
         }
     }
 }
+
+/// How much more than its elements an allocation has to hold, for them to begin at a multiple of `align`.
+pub(crate) fn slack(align: usize) -> usize {
+    if align > DEVICE_ALIGNMENT { align - 1 } else { 0 }
+}
+
+/// What a driver aligns device memory to.
+const DEVICE_ALIGNMENT: usize = 256;
 
 impl<D: Driver> Drop for Allocation<D> {
     fn drop(&mut self) {
@@ -113,7 +132,7 @@ impl<D: Driver> Backing<D> {
     pub(crate) fn new(storage: Storage<D>) -> Self {
         let (record, base) = match &storage {
             Storage::Nothing(record) => (&**record, DeviceAddress(0)),
-            Storage::Memory(allocation) => (&allocation.record, allocation.address),
+            Storage::Memory(allocation) => (&allocation.record, allocation.start),
             Storage::Pin(lease) => (&lease.pin.record, lease.device),
         };
         let place = Place { record: AtomicPtr::new(std::ptr::from_ref(record).cast_mut()), base };
@@ -374,7 +393,25 @@ pub struct ViewMut<'a, T: Element, D: Driver> {
     element: PhantomData<T>,
 }
 
+impl<T: Element, D: Driver> Clone for View<'_, T, D> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T: Element, D: Driver> Copy for View<'_, T, D> {}
+
 impl<'a, T: Element, D: Driver> View<'a, T, D> {
+    /// How many elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     pub(crate) fn part(backing: &'a Backing<D>, whole: usize, range: &impl RangeBounds<usize>) -> Result<Self> {
         let (start, len) = part(whole, range)?;
         Ok(Self { backing, offset: bytes_of::<T>(start), len, element: PhantomData })
@@ -382,6 +419,16 @@ impl<'a, T: Element, D: Driver> View<'a, T, D> {
 }
 
 impl<'a, T: Element, D: Driver> ViewMut<'a, T, D> {
+    /// How many elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     pub(crate) fn part(backing: &'a Backing<D>, whole: usize, range: &impl RangeBounds<usize>) -> Result<Self> {
         let (start, len) = part(whole, range)?;
         Ok(Self { backing, offset: bytes_of::<T>(start), len, element: PhantomData })
@@ -438,17 +485,21 @@ pub(crate) fn bytes_of<T>(len: usize) -> u64 {
 
 fn part(len: usize, range: &impl RangeBounds<usize>) -> Result<(usize, usize)> {
     let start = match range.start_bound() {
-        Bound::Included(&start) => start,
-        Bound::Excluded(&start) => start.saturating_add(1),
-        Bound::Unbounded => 0,
+        Bound::Included(&start) => Some(start),
+        Bound::Excluded(&start) => start.checked_add(1),
+        Bound::Unbounded => Some(0),
     };
     let end = match range.end_bound() {
-        Bound::Included(&end) => end.saturating_add(1),
-        Bound::Excluded(&end) => end,
-        Bound::Unbounded => len,
+        Bound::Included(&end) => end.checked_add(1),
+        Bound::Excluded(&end) => Some(end),
+        Bound::Unbounded => Some(len),
     };
-    match start <= end && end <= len {
-        true => Ok((start, end - start)),
-        false => Err(Misuse::LengthMismatch { expected: end.max(start), actual: len }.into()),
+    // None: past the last index that there is.
+    match (start, end) {
+        (Some(start), Some(end)) if start <= end && end <= len => Ok((start, end - start)),
+        _ => {
+            let expected = start.unwrap_or(usize::MAX).max(end.unwrap_or(usize::MAX));
+            Err(Misuse::LengthMismatch { expected, actual: len }.into())
+        }
     }
 }

@@ -39,7 +39,7 @@ impl DeviceAddress {
     /// The address `bytes` further on.
     #[must_use]
     pub fn offset(self, bytes: u64) -> Self {
-        Self(self.0 + bytes)
+        Self(self.0.wrapping_add(bytes))
     }
 }
 
@@ -530,7 +530,7 @@ pub trait Driver: Send + Sync + Sized + 'static {
 
     // --- memory
 
-    /// Allocates `bytes` (at least 1) of device memory. Guarded; may wait for the device.
+    /// Allocates `bytes` (at least 1) of device memory, at a multiple of 256. Guarded; may wait for the device.
     fn malloc(&self, bytes: u64) -> Result<DeviceAddress, Self::Error>;
 
     /// Gives memory of [`malloc`](Self::malloc) back. Guarded; may wait for the whole device.
@@ -540,8 +540,8 @@ pub trait Driver: Send + Sync + Sized + 'static {
     /// - All work that uses it has completed.
     unsafe fn free(&self, address: DeviceAddress) -> Result<(), Self::Error>;
 
-    /// Allocates `bytes` (at least 1) of device memory in the order of `stream`: later submissions there may use it,
-    /// and others that are ordered after them. Guarded where another stream captures.
+    /// Allocates `bytes` (at least 1) of device memory in the order of `stream`, at a multiple of 256: later submissions
+    /// there may use it, and others that are ordered after them. Guarded where another stream captures.
     fn malloc_async(&self, stream: &Self::Stream, bytes: u64) -> Result<DeviceAddress, Self::Error>;
 
     /// Gives memory of [`malloc_async`](Self::malloc_async) back in the order of `stream`. Guarded.

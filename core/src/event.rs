@@ -127,7 +127,7 @@ impl<D: Driver> Event<D> {
         }
         let context = &self.anchor.context;
         let milliseconds = context.check(Call::EventElapsed, context.driver.event_elapsed(self.raw(), later.raw()))?;
-        Ok(Duration::from_secs_f64(f64::from(milliseconds.max(0.0)) / 1e3))
+        Ok(Duration::try_from_secs_f64(f64::from(milliseconds.max(0.0)) / 1e3).unwrap_or(Duration::MAX))
     }
 
     pub(crate) fn order_before(&self, stream: &Stream<D>) -> Result<()> {

@@ -14,7 +14,9 @@
 //!
 //! Below them, hidden from the documentation but public for models: `point`, `ownership`, `stream`, `registration`,
 //! `reclaim`, `staging`, the state machines; `context`, what surrounds a driver call; `sync`, the only source of atomics and
-//! locks. DESIGN.md tells how they fit, and names the contract's lines (O1, S3, C5, P2, R1 ...) that the code cites.
+//! locks. They are no interface: nothing checks what is put together from them, and nothing of a runtime's leads to its
+//! own. `docs/seams.md` lists what safe code can reach, and each `unsafe` seam. DESIGN.md tells how they fit, and names the
+//! contract's lines (O1, S3, C5, P2, R1 ...) that the code cites.
 
 pub mod buffer;
 pub mod capture;

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use crate::buffer::{Allocation, Backing, Buffer, Readable, Region, Storage, Writable};
+use crate::buffer::{Allocation, Backing, Buffer, Readable, Region, Storage, Writable, slack};
 use crate::driver::{
     Call, DeviceAddress, Driver, ErrorKind, HostAccess, HostPointer, LaunchConfig, Location, Progress,
 };
@@ -313,13 +313,15 @@ pub trait Queue<D: Driver>: Submit<D> {
     /// # Errors
     /// See the trait; `Misuse::SizeOverflow`; out of memory, after what is retired was released.
     fn alloc<T: Element>(&self, len: usize) -> Result<Buffer<T, D>> {
-        let bytes = len.checked_mul(size_of::<T>()).ok_or(Misuse::SizeOverflow)? as u64;
+        // No more than the host could ever read of it.
+        let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| isize::try_from(*bytes).is_ok());
+        let bytes = bytes.ok_or(Misuse::SizeOverflow)?;
         if bytes == 0 && !mutant!("o8_empty_allocates") {
             return Ok(Buffer::new(Storage::Nothing(Arc::default()), len));
         }
         self.anchor().check_open()?;
         let stream = self.executing()?;
-        let allocation = stream.allocate(bytes)?;
+        let allocation = stream.allocate((bytes + slack(align_of::<T>())) as u64)?.aligned(align_of::<T>());
         Ok(Buffer::new(Storage::Memory(Arc::new(allocation)), len))
     }
 
@@ -338,6 +340,14 @@ impl<D: Driver, Q: Submit<D>> Queue<D> for Q {}
 
 /// How many moments of 50 microseconds an allocation that is short of memory gives to whoever is on turn.
 const MOMENTS_MAX: u32 = 200;
+
+/// `len` elements that have no bytes: one by one, as many as there may be of them would not come to an end.
+fn without_bytes<T: Element>(len: usize) -> Vec<T> {
+    let mut elements = Vec::new();
+    // SAFETY: O8. Either none, or of no size: there is room for any number, and nothing to be written.
+    unsafe { elements.set_len(len) };
+    elements
+}
 
 /// In elements, since those of no size have no bytes to compare.
 fn same_length(expected: usize, actual: usize) -> Result<()> {
@@ -606,7 +616,7 @@ impl<D: Driver> Stream<D> {
     pub fn read<T: Element>(&self, from: &impl Readable<T, D>) -> Result<Vec<T>> {
         let (region, len) = (from.region(), from.element_count());
         if region.bytes == 0 {
-            return Ok(vec![T::zeroed(); len]);
+            return Ok(without_bytes(len));
         }
         let mut memory: Vec<T> = Vec::with_capacity(len);
         let start = HostPointer(NonNull::from(memory.spare_capacity_mut()).cast());
@@ -774,7 +784,7 @@ impl<D: Driver> Stream<D> {
     pub fn download<T: Element>(&self, from: &impl Readable<T, D>) -> Result<Download<T, D>> {
         let (region, len) = (from.region(), from.element_count());
         if region.bytes == 0 {
-            return Ok(Download::new(self, vec![T::zeroed(); len], len));
+            return Ok(Download::new(self, without_bytes(len), len));
         }
         let mut download = Download::new(self, Vec::with_capacity(len), len);
         // A failure drops it, and what is on its way stays until it has arrived.

@@ -1,5 +1,6 @@
 //! The typed interface: lengths, views, runtimes that do not mix, events.
 
+use tenure::driver::Call;
 use tenure::{Error, Misuse, Queue, Readable};
 
 use super::list_cases;
@@ -15,6 +16,9 @@ list_cases!("api": raw [] contract [
     contents_survive_every_kind_of_copy,
     figures_add_up,
     a_huge_length_is_refused,
+    elements_of_no_size_are_counted,
+    elements_of_a_wide_alignment_lie_on_it,
+    ranges_at_the_limits_are_refused,
 ]);
 
 fn lengths_must_agree<B: Bench>(bench: &B) {
@@ -151,8 +155,103 @@ fn a_huge_length_is_refused<B: Bench>(bench: &B) {
     let mark = rig.tap.log.mark();
     let huge = Err(Error::Misuse(Misuse::SizeOverflow));
     assert_eq!(stream.alloc::<u64>(usize::MAX / 4).map(drop), huge, "on the device");
+    assert_eq!(stream.alloc::<u8>(usize::MAX).map(drop), huge, "more than the host could read");
+    assert_eq!(stream.alloc::<Wide>(isize::MAX as usize / size_of::<Wide>() + 1).map(drop), huge, "of wide elements");
     assert_eq!(rig.runtime.alloc_host::<u64>(usize::MAX / 4).map(drop), huge, "on the host");
     assert_eq!(rig.tap.log.since(mark), [], "before the driver sees it");
     drop(stream);
+    rig.close();
+}
+
+/// What comes back of nothing: elements without bytes have a number all the same.
+fn elements_of_no_size_are_counted<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let mark = rig.tap.log.mark();
+    let (x, mut y) = (stream.upload(&[(); 5]).expect("an upload"), stream.alloc::<()>(3).expect("an allocation"));
+    assert_eq!((x.len(), y.len()), (5, 3));
+    assert_eq!(stream.read(&x).expect("a read").len(), 5, "a read");
+    assert_eq!(stream.download(&x).expect("a download").wait().expect("its end").len(), 5, "a download");
+    stream.read_into(&x, &mut [(); 5]).expect("a read into as many");
+    let wrong = Err(Error::Misuse(Misuse::LengthMismatch { expected: 5, actual: 3 }));
+    assert_eq!(stream.read_into(&x, &mut [(); 3]), wrong, "a read into fewer");
+    assert_eq!(stream.copy(&x, &mut y), wrong, "a copy to fewer");
+    assert_eq!(stream.write(&[(); 5], &mut y), wrong, "a write of more");
+    stream.copy(&x.view(1..4).expect("a part"), &mut y).expect("a copy of as many");
+    stream.fill(&mut y, 1).expect("a fill");
+    assert_eq!(x.view(1..4).expect("a part").len(), 3, "a part");
+    assert!(x.view(1..6).is_err(), "a part past the end");
+    let graph = rig.runtime.capture(|capture| capture.write(&[(); 3], &mut y)).expect("a capture of nothing");
+    let pinned = rig.runtime.wrap(vec![(); 5]).expect("a wrap");
+    assert_eq!((pinned.len(), pinned.read().expect("a view").len()), (5, 5), "a wrap");
+    assert_eq!(pinned.into_owner::<Vec<()>>().map_err(|(error, _)| error).expect("the owner").len(), 5);
+    let shared = rig.runtime.wrap_shared(std::sync::Arc::from([(); 5])).expect("a shared wrap");
+    assert_eq!(shared.len(), 5, "a shared wrap");
+    let mut host = rig.runtime.alloc_host::<()>(5).expect("host memory");
+    assert_eq!((host.len(), host.write().expect("a view").len()), (5, 5), "host memory");
+    let mut borrowed = [(); 5];
+    let scoped = rig.runtime.scope(|scope| Ok(scope.wrap(&mut borrowed)?.read()?.len()));
+    assert_eq!(scoped, Ok(5), "a scoped wrap");
+    let memory = [Call::Malloc, Call::MallocAsync, Call::HostAlloc, Call::HostRegister, Call::Copy, Call::Fill];
+    let calls = rig.tap.log.since(mark);
+    assert!(!calls.iter().any(|call| memory.contains(call)), "O8: no driver sees memory of no size: {calls:?}");
+    drop((x, y, shared, host, graph, stream));
+    rig.close();
+}
+
+/// Aligned more strictly than any driver aligns.
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C, align(8192))]
+struct Wide([[u64; 32]; 32]);
+
+fn elements_of_a_wide_alignment_lie_on_it<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let value = |seed: u64| Wide(std::array::from_fn(|i| [seed + i as u64; 32]));
+    let held: Vec<_> = (0..8).map(|_| stream.alloc::<Wide>(2).expect("an allocation")).collect();
+    for buffer in &held {
+        assert!(buffer.region().address.0.is_multiple_of(align_of::<Wide>() as u64), "on the device");
+        assert_eq!(buffer.region().bytes, 2 * size_of::<Wide>() as u64, "and no longer for that");
+    }
+    let mut hosts: Vec<_> = (0..4).map(|_| rig.runtime.alloc_host::<Wide>(2).expect("host memory")).collect();
+    for host in &mut hosts {
+        assert!(host.as_ptr().addr().is_multiple_of(align_of::<Wide>()), "on the host");
+        let x = stream.upload(&[value(1), value(100)]).expect("an upload");
+        stream.copy(&x, host).expect("a copy");
+        assert_eq!(host.read().expect("a view")[1].0, value(100).0, "what was copied");
+        let back = stream.read(&x.view(1..).expect("a part")).expect("a read");
+        assert_eq!(back[0].0, value(100).0, "what was uploaded");
+    }
+    drop((held, hosts, stream));
+    rig.drain();
+    rig.close();
+}
+
+fn ranges_at_the_limits_are_refused<B: Bench>(bench: &B) {
+    use std::ops::Bound::{Excluded, Included, Unbounded};
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let mut x = rig.four(&stream, 1);
+    let ends = [Included(usize::MAX), Excluded(usize::MAX), Included(4), Excluded(5)];
+    for end in ends {
+        assert!(x.view((Unbounded, end)).is_err(), "up to {end:?}");
+        assert!(x.view_mut((Included(4), end)).is_err(), "from the end to {end:?}");
+        assert!(x.view((Excluded(usize::MAX), end)).is_err(), "from past the last index to {end:?}");
+        assert!(x.view((Included(usize::MAX), end)).is_err(), "from the last index to {end:?}");
+    }
+    assert!(x.view((Excluded(3), Excluded(3))).is_err(), "it ends before it begins");
+    assert!(x.view((Excluded(3), Excluded(4))).is_ok_and(|part| part.is_empty()), "empty, at the end");
+    assert!(x.view(4..).is_ok_and(|part| part.is_empty()), "empty, at the end");
+    assert!(x.split_at_mut(usize::MAX).is_err(), "a split past the end");
+    assert!(x.split_at_mut(4).is_ok_and(|(left, right)| left.len() == 4 && right.is_empty()), "a split at the end");
+    let many = stream.alloc::<()>(usize::MAX).expect("as many as there are");
+    assert!(many.view(..=usize::MAX).is_err(), "one more than there are");
+    assert_eq!(many.view(1..).expect("a part").len(), usize::MAX - 1);
+    assert_eq!(stream.read(&many).expect("a read").len(), usize::MAX);
+    let region = x.region();
+    assert!(region.part(0, 17).is_err() && region.part(17, 0).is_err(), "past the end");
+    assert!(region.part(u64::MAX, 2).is_err() && region.part(1, u64::MAX).is_err(), "and far past it");
+    assert_eq!(region.part(4, 12).map(|part| (part.address, part.bytes)), Ok((region.address.offset(4), 12)));
+    drop((x, many, stream));
     rig.close();
 }
