@@ -250,19 +250,21 @@ impl<D: Driver> Runtime<D> {
 
     fn wrap_owner<O: HostMemory>(
         &self,
-        mut owner: O,
+        owner: O,
         access: HostAccess,
     ) -> std::result::Result<Pinned<O::Item, D>, WrapError<O>> {
+        // P4. Asked where it then stays: for a `Box`, a move would end what was derived from it before.
+        let mut owner = Box::new(owner);
         let (start, len) = owner.range();
         let start = HostPointer(start.cast());
         match byte_range::<O::Item>(start, len) {
             Ok(Some(range)) => {
                 let request = Request { range, access, scope: None };
-                let pinned = self.pin(request, len, Some(Box::new(owner)), None);
+                let pinned = self.pin(request, len, Some(owner), None);
                 pinned.map_err(|(error, owner)| WrapError { error, owner: downcast(owner) })
             }
-            Ok(None) => Ok(Pinned { empty: std::sync::Mutex::new(Some(Box::new(owner))), ..Pinned::empty(len) }),
-            Err(error) => Err(WrapError { error, owner: Returned(Some(owner)) }),
+            Ok(None) => Ok(Pinned { empty: std::sync::Mutex::new(Some(owner)), ..Pinned::empty(len) }),
+            Err(error) => Err(WrapError { error, owner: Returned(Some(*owner)) }),
         }
     }
 
