@@ -304,6 +304,11 @@ impl Checkers {
         self.in_flight.end(thread);
     }
 
+    /// Whether the thread's calls are somebody else's.
+    pub(crate) fn is_foreign(&self, thread: HostThread) -> bool {
+        self.captures.is_foreign(thread)
+    }
+
     /// Calls of `thread` that break captures are somebody else's from now on, or are ours again.
     pub(crate) fn set_foreign(&mut self, thread: HostThread, foreign: bool) {
         self.captures.set_foreign(thread, foreign);

@@ -538,8 +538,9 @@ impl Sim {
         result
     }
 
-    /// The calling thread's last error, which it forgets; 0 where there is none.
-    pub fn last_error(&self) -> Code {
+    /// The calling thread's last error, which it forgets; 0 where there is none. Calls of the driver trait leave none, as
+    /// the trait promises; those that other code makes ([`foreign`](Self::foreign), and the ones above) do.
+    pub fn take_last_error(&self) -> Code {
         let thread = self.thread();
         self.shared().world.lock().engine.take_last_error(thread)
     }
@@ -792,6 +793,10 @@ impl Sim {
         if region.is_some() {
             world.checkers.range_call_ends(thread);
         }
+        if result.is_err() && counts && !world.checkers.is_foreign(thread) {
+            // What the trait promises: the error is in the answer, and nowhere else.
+            world.engine.take_last_error(thread);
+        }
         drop(world);
         match &seat {
             Some(seat) => drop(seat.pause()),
@@ -917,6 +922,10 @@ impl Driver for Sim {
 
     fn process(&self) -> Process {
         self.shared().process.clone()
+    }
+
+    fn last_error(&self) -> Option<i32> {
+        Some(self.peek_last_error().0)
     }
 
     fn stream_create(&self, priority: Priority) -> Result<SimStream, SimError> {

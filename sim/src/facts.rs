@@ -14,6 +14,7 @@
 
 mod bench;
 mod capture;
+mod habits;
 mod semantics;
 
 use std::collections::BTreeMap;

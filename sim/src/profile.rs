@@ -191,8 +191,13 @@ const HABITS: &[Quirk] = &[
 ];
 
 /// Those of them that refuse nothing.
-const LENIENT: &[Quirk] =
-    &[Quirk::AcceptsInSilence, Quirk::DeviceCopiesDoNotWait, Quirk::FillsDoNotWait, Quirk::NullStreamSpeaksForAll];
+const LENIENT: &[Quirk] = &[
+    Quirk::AcceptsInSilence,
+    Quirk::DeviceCopiesDoNotWait,
+    Quirk::FillsDoNotWait,
+    Quirk::NullStreamSpeaksForAll,
+    Quirk::PageableCopiesWait,
+];
 
 const HIP: &[Quirk] = &[
     Quirk::AsyncMemoryUnguarded,

@@ -135,10 +135,35 @@ struct Kernel {
     function: SimFunction,
 }
 
+/// The handle of a thread's own default stream; the legacy one's is null.
+const OWN_STREAM: usize = 2;
+
+impl Streams {
+    fn get(&self, handle: Handle) -> Result<Arc<SimStream>, c_int> {
+        match handle.addr() {
+            0 => Ok(Arc::new(SimStream::legacy())),
+            OWN_STREAM => Ok(Arc::new(SimStream::per_thread())),
+            _ => self.0.get(handle),
+        }
+    }
+
+    fn add(&self, stream: SimStream) -> Handle {
+        self.0.add(stream)
+    }
+
+    fn remove(&self, handle: Handle) {
+        self.0.remove(handle);
+    }
+}
+
+/// Those that were made, besides the default ones.
+#[derive(Default)]
+struct Streams(Table<SimStream>);
+
 struct Library {
     sim: Sim,
     profile: &'static str,
-    streams: Table<SimStream>,
+    streams: Streams,
     events: Table<SimEvent>,
     modules: Table<(SimModule, String)>,
     functions: Table<Kernel>,
@@ -162,7 +187,7 @@ static LIBRARY: LazyLock<Library> = LazyLock::new(|| {
     Library {
         sim,
         profile,
-        streams: Table::default(),
+        streams: Streams::default(),
         events: Table::default(),
         modules: Table::default(),
         functions: Table::default(),
@@ -420,9 +445,13 @@ extern "C" fn hipGetErrorString(code: c_int) -> *const c_char {
 // --- streams, events, host functions
 
 export! {
-    hipStreamCreateWithPriority(stream: Out<Handle>, _flags: c_uint, priority: c_int) |l| {
+    hipStreamCreateWithPriority(stream: Out<Handle>, flags: c_uint, priority: c_int) |l| {
         let priority = [Priority::High, Priority::Normal, Priority::Low][(priority.clamp(-1, 1) + 1) as usize];
-        Ok(stream.set(l.streams.add(told(l.sim.stream_create(priority))?)))
+        let made = match flags & 1 {
+            0 => l.sim.stream_create_with(priority, true),
+            _ => l.sim.stream_create(priority),
+        };
+        Ok(stream.set(l.streams.add(told(made)?)))
     }
     hipStreamDestroy(stream: Handle) |l| {
         let found = l.streams.get(stream)?;
@@ -526,6 +555,30 @@ export! {
         let stream = l.streams.get(stream)?;
         // SAFETY: O1. As above.
         told(unsafe { l.sim.fill(&stream, device(at), value as u8, bytes as u64) }).map(|()| 0)
+    }
+}
+
+// --- what only other code calls
+
+export! {
+    hipDeviceReset() |l| told(l.sim.reset_device()).map(|()| 0)
+    hipDeviceSynchronize() |l| told(l.sim.device_synchronize()).map(|()| 0)
+    hipMemcpy(to: Handle, from: Handle, bytes: usize, _kind: c_int) |l| {
+        let (to, from) = (location(to)?, location(from)?);
+        // SAFETY: O1. The C function's caller keeps both ranges until the copy has completed.
+        told(unsafe { l.sim.copy_and_wait(to, from, bytes as u64) }).map(|()| 0)
+    }
+    hipMemset(at: Handle, value: c_int, bytes: usize) |l| {
+        // SAFETY: O1. As above.
+        told(unsafe { l.sim.fill_and_wait(device(at), value as u8, bytes as u64) }).map(|()| 0)
+    }
+    hipEventRecordWithFlags(event: Handle, stream: Handle, flags: c_uint) |l| {
+        let (event, stream) = (l.events.get(event)?, l.streams.get(stream)?);
+        let recorded = match flags & 1 {
+            0 => l.sim.event_record(&event, &stream),
+            _ => l.sim.event_record_external(&event, &stream),
+        };
+        told(recorded).map(|()| 0)
     }
 }
 

@@ -18,6 +18,10 @@ pub(crate) struct Captures {
 }
 
 impl Captures {
+    pub(crate) fn is_foreign(&self, thread: HostThread) -> bool {
+        self.foreign.contains(&thread)
+    }
+
     pub(crate) fn set_foreign(&mut self, thread: HostThread, foreign: bool) {
         self.foreign.retain(|known| *known != thread);
         if foreign {

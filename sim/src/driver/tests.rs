@@ -264,8 +264,11 @@ fn other_code_resets_the_device_and_calls_by_its_own_are_not_counted() {
     let blocking = sim.stream_create_with(Priority::Normal, true).expect("streams can be made");
     assert_eq!(sim.counts(), before);
     assert_eq!(sim.stream_query(&old).map_err(|error| error.code()), Err(Code::INVALID_HANDLE));
-    assert_eq!(sim.peek_last_error(), Code::INVALID_HANDLE);
-    assert_eq!((sim.last_error(), sim.last_error()), (Code::INVALID_HANDLE, Code::SUCCESS));
+    assert_eq!(sim.peek_last_error(), Code::SUCCESS, "a call of the trait leaves none behind");
+    let asked = sim.foreign(|| sim.stream_query(&old)).map_err(|error| error.code());
+    assert_eq!(asked, Err(Code::INVALID_HANDLE));
+    assert_eq!(sim.peek_last_error(), Code::INVALID_HANDLE, "other code's call does");
+    assert_eq!((sim.take_last_error(), sim.take_last_error()), (Code::INVALID_HANDLE, Code::SUCCESS));
     let memory = sim.malloc(BYTES).expect("it works again");
     fill(&sim, &blocking, memory);
     assert_eq!(sim.stream_query(&SimStream::legacy()), Ok(Progress::Pending));

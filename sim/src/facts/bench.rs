@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tenure::driver::{
-    Argument, CaptureMode, DeviceAddress, HostFunction, HostPointer, Image, LaunchConfig, Location, Priority, Timing,
+    Argument, CaptureMode, DeviceAddress, HostAccess, HostFunction, HostPointer, Image, LaunchConfig, Location,
+    Priority, Timing,
 };
 
 use super::SPIN_MS;
@@ -36,12 +37,17 @@ pub(super) struct Bench {
 
 impl Bench {
     pub(super) fn new(profile: &Profile) -> Self {
+        Self::with_host(profile, HOST_BYTES)
+    }
+
+    /// With so many bytes of host memory.
+    pub(super) fn with_host(profile: &Profile, host_bytes: usize) -> Self {
         let mut library = Library::new();
         library.add("spin", || {});
         library.add("touch", |mut bytes: Write<'_, u8>| bytes.fill(1));
         let settings = Settings { events: false, ..Settings::default() };
         let mut engine = Engine::with_kernels(profile.clone(), settings, Arc::new(library));
-        let mut host = vec![0; HOST_BYTES + PAGE];
+        let mut host = vec![0; host_bytes + PAGE];
         let start = host.as_mut_ptr() as usize;
         engine.set_host_map(Box::new(ListedMap { ranges: vec![(start..start + host.len(), Protection::ReadWrite)] }));
         let module = engine.module_load(MAIN, Image::Source("")).unwrap_or(crate::event::ModuleHandle(0));
@@ -50,7 +56,7 @@ impl Bench {
         Self { engine, spin, touch, clock_ms: 0.0, host, count: Arc::default() }
     }
 
-    /// A page-aligned mebibyte of writable host memory, `offset` bytes in.
+    /// Page-aligned, writable host memory, a mebibyte unless said, `offset` bytes in.
     pub(super) fn host(&mut self, offset: usize) -> HostPointer {
         let start = (self.host.as_ptr() as usize).next_multiple_of(PAGE) - self.host.as_ptr() as usize;
         HostPointer(NonNull::from(&mut self.host[start + offset]))
@@ -152,6 +158,38 @@ impl Bench {
         self.done(answer)
     }
 
+    /// Device memory.
+    pub(super) fn memory(&mut self, bytes: u64) -> DeviceAddress {
+        self.engine.malloc(MAIN, bytes).unwrap_or_default()
+    }
+
+    pub(super) fn fill(&mut self, stream: StreamHandle, at: DeviceAddress, bytes: u64) -> Code {
+        let answer = self.engine.fill(MAIN, stream, at, 0, bytes);
+        self.done(answer)
+    }
+
+    pub(super) fn copy_of(&mut self, stream: StreamHandle, to: Location, from: Location, bytes: u64) -> Code {
+        // SAFETY: P4. Inside of memory that the bench keeps, and nobody refers into.
+        let answer = unsafe { self.engine.copy(MAIN, stream, to, from, bytes) };
+        self.done(answer)
+    }
+
+    pub(super) fn copy_and_wait(&mut self, to: Location, from: Location, bytes: u64) {
+        // SAFETY: P4. As above.
+        let answer = unsafe { self.engine.copy_and_wait(MAIN, to, from, bytes) };
+        self.done(answer);
+    }
+
+    pub(super) fn register(&mut self, offset: usize, bytes: usize) -> Code {
+        let at = self.host(offset);
+        // SAFETY: P4. Inside of memory that the bench keeps, and nobody refers into.
+        code(unsafe { self.engine.host_register(MAIN, Some(at), bytes, HostAccess::ReadWrite) })
+    }
+
+    pub(super) fn take_last_error(&mut self) -> Code {
+        self.engine.take_last_error(MAIN)
+    }
+
     pub(super) fn begin(&mut self, stream: StreamHandle, mode: CaptureMode) -> Code {
         code(self.engine.capture_begin(MAIN, stream, mode))
     }
@@ -216,24 +254,26 @@ impl Bench {
         self.clock_ms - before
     }
 
-    /// Lets all that can run together run: a kernel takes [`SPIN_MS`], all else nothing. False: nothing could.
+    /// Lets all that can run together run: what takes no time first, then kernels, for [`SPIN_MS`]. False: nothing could.
     pub(super) fn advance(&mut self) -> bool {
         let mut any = false;
         while let Some(found) = self.pick(|ready| matches!(ready.choice, Choice::Start(_) | Choice::StartNode(..))) {
             any = true;
             self.step(found);
         }
-        let mut ran_kernel = false;
         let mut running = Vec::new();
         self.engine.ready(&mut running);
+        running.retain(|ready| matches!(ready.choice, Choice::Finish(_) | Choice::FinishNode(..)));
+        let is_kernel = |ready: &Ready| matches!(ready.work, WorkKind::Kernel(_));
+        let takes_time = !running.is_empty() && running.iter().all(is_kernel);
         for ready in running {
-            if matches!(ready.choice, Choice::Finish(_) | Choice::FinishNode(..)) {
+            if takes_time || !is_kernel(&ready) {
                 any = true;
-                ran_kernel |= matches!(ready.work, WorkKind::Kernel(_));
                 self.step(ready);
             }
         }
-        self.clock_ms += if ran_kernel { SPIN_MS } else { 0.0 };
+        self.clock_ms += if takes_time { SPIN_MS } else { 0.0 };
+        self.engine.set_now_ns((self.clock_ms * 1e6) as u64);
         any
     }
 

@@ -11,7 +11,7 @@ use crate::profile::Profile;
 
 pub(super) fn lines(profile: &Profile) -> Vec<String> {
     let mut report = Report { profile, lines: Vec::new() };
-    for scene in SCENES {
+    for scene in SCENES.iter().chain(super::habits::SCENES) {
         scene(&mut report);
     }
     report.lines
@@ -42,33 +42,34 @@ const SCENES: &[fn(&mut Report<'_>)] = &[
     graphs_that_allocate,
 ];
 
-struct Report<'a> {
-    profile: &'a Profile,
+/// The rows so far.
+pub(super) struct Report<'a> {
+    pub(super) profile: &'a Profile,
     lines: Vec<String>,
 }
 
 impl Report<'_> {
-    fn bench(&self) -> Bench {
+    pub(super) fn bench(&self) -> Bench {
         Bench::new(self.profile)
     }
 
-    fn code(&mut self, fact: &str, code: Code) {
+    pub(super) fn code(&mut self, fact: &str, code: Code) {
         self.lines.push(format!("{fact}\t{}\t{}", code.0, code.name()));
     }
 
-    fn text(&mut self, fact: &str, text: &str) {
+    pub(super) fn text(&mut self, fact: &str, text: &str) {
         self.lines.push(format!("{fact}\t{text}"));
     }
 
-    fn number(&mut self, fact: &str, number: u64) {
+    pub(super) fn number(&mut self, fact: &str, number: u64) {
         self.text(fact, &number.to_string());
     }
 
-    fn ms(&mut self, fact: &str, ms: f64) {
+    pub(super) fn ms(&mut self, fact: &str, ms: f64) {
         self.text(fact, &format!("{ms:.6}"));
     }
 
-    fn yes(&mut self, fact: &str, yes: bool) {
+    pub(super) fn yes(&mut self, fact: &str, yes: bool) {
         self.text(fact, if yes { "yes" } else { "no" });
     }
 }
@@ -256,9 +257,7 @@ fn handles_and_priorities(report: &mut Report<'_>) {
 const KIB: usize = 1024;
 
 fn register(bench: &mut Bench, offset: usize, bytes: usize) -> Code {
-    let at = bench.host(offset);
-    // SAFETY: P4. Inside of memory that the bench keeps, and nobody refers into.
-    code(unsafe { bench.engine.host_register(MAIN, Some(at), bytes, HostAccess::ReadWrite) })
+    bench.register(offset, bytes)
 }
 
 fn unregister(bench: &mut Bench, offset: usize) -> Code {

@@ -1,23 +1,25 @@
 //! `tenure probe`: what a driver does, asked call by call, as tables of facts.
 //!
-//! Every row is a short scene of calls through the driver trait, so that one probe serves every driver. Rows of the
-//! known tables that it does not ask are named: most need calls which the trait does not have, or break what the trait
-//! asks of callers. Graphs that allocate, one executable on two streams and capturing streams destroyed are missing.
+//! Every row is a short scene of calls through the driver trait, so that one probe serves every driver; calls that the
+//! trait does not have go to the bare library ([`raw`]). The last scene resets the device. Rows of the known tables that
+//! it does not ask are named: most break what the trait asks of callers. Graphs that allocate, one executable on two streams and capturing streams destroyed are missing.
 
 mod bed;
 mod capture;
+mod habits;
+mod raw;
 mod semantics;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use tenure::Driver;
 use tenure_hip::Hip;
 use tenure_sim::facts::{Form, Table, table_of};
 use tenure_sim::profile::Profile;
 
 use self::bed::Bed;
+use self::raw::Raw;
 
 /// What `tenure probe` takes.
 #[derive(Debug, Args)]
@@ -64,7 +66,7 @@ pub fn run(arguments: &Arguments) -> Result<u8, String> {
 /// Gives each scene its device.
 type Fresh<'a, D> = &'a dyn Fn() -> Result<Arc<Bed<D>>, String>;
 
-fn write<D: Driver>(arguments: &Arguments, fresh: Fresh<'_, D>) -> Result<u8, String> {
+fn write<D: Raw>(arguments: &Arguments, fresh: Fresh<'_, D>) -> Result<u8, String> {
     let tables = [
         (Form::Capture, "capture.tsv", capture::lines(fresh)?),
         (Form::Semantics, "semantics.tsv", semantics::lines(fresh)?),

@@ -49,7 +49,8 @@ pub struct Bed<D: Driver> {
 
 impl Bed<Sim> {
     /// A simulated device that moves only when something waits for it. Its clock counts kernels.
-    pub fn on_sim(profile: Profile) -> Result<Self, String> {
+    pub fn on_sim(mut profile: Profile) -> Result<Self, String> {
+        profile.costs.kernel_ns = (SPIN_MS * 1e6) as u64;
         let sim = Sim::builder().profile(profile).drive(Drive::Stepped).trace_rows(0).build();
         let runs = Arc::new(AtomicU64::new(0));
         let (of_spin, of_touch) = (runs.clone(), runs.clone());
@@ -261,7 +262,7 @@ pub fn code<T, E: DriverError>(answer: Result<T, E>) -> i32 {
     answer.err().map_or(0, |error| error.code())
 }
 
-fn progress<E: DriverError>(answer: Result<Progress, E>) -> i32 {
+pub fn progress<E: DriverError>(answer: Result<Progress, E>) -> i32 {
     match answer {
         Ok(Progress::Complete) => 0,
         Ok(Progress::Pending) => NOT_READY,

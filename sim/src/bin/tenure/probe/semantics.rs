@@ -6,36 +6,38 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tenure::driver::{CaptureMode, Driver};
 use tenure_sim::code::Code;
 
-use super::Fresh;
 use super::bed::{Bed, code, host_memory};
+use super::raw::Raw;
+use super::{Fresh, habits};
 
 const KIB: usize = 1024;
 
 /// The rows so far.
 #[derive(Default)]
-struct Report(Vec<String>);
+pub(super) struct Report(Vec<String>);
 
 impl Report {
-    fn code(&mut self, fact: &str, code: i32) {
+    pub(super) fn code(&mut self, fact: &str, code: i32) {
         self.0.push(format!("{fact}\t{code}\t{}", Code(code).name()));
     }
 
-    fn text(&mut self, fact: &str, text: &str) {
+    pub(super) fn text(&mut self, fact: &str, text: &str) {
         self.0.push(format!("{fact}\t{text}"));
     }
 
-    fn ms(&mut self, fact: &str, ms: f64) {
+    pub(super) fn ms(&mut self, fact: &str, ms: f64) {
         self.text(fact, &format!("{ms:.6}"));
     }
 }
 
-type Scene<D> = fn(&Arc<Bed<D>>, &mut Report) -> Result<(), String>;
+/// Asks its rows.
+pub(super) type Scene<D> = fn(&Arc<Bed<D>>, &mut Report) -> Result<(), String>;
 
 /// All rows.
 ///
 /// # Errors
 /// A line on what a scene could not be set up for.
-pub fn lines<D: Driver>(fresh: Fresh<'_, D>) -> Result<Vec<String>, String> {
+pub fn lines<D: Raw>(fresh: Fresh<'_, D>) -> Result<Vec<String>, String> {
     let scenes: [Scene<D>; 12] = [
         beside_a_busy_stream,
         event_of_an_ended_capture,
@@ -51,7 +53,7 @@ pub fn lines<D: Driver>(fresh: Fresh<'_, D>) -> Result<Vec<String>, String> {
         host_functions_in_graphs,
     ];
     let mut report = Report::default();
-    for scene in scenes {
+    for scene in scenes.into_iter().chain(habits::scenes()) {
         let bed = fresh()?;
         scene(&bed, &mut report)?;
         bed.settle();
@@ -59,7 +61,7 @@ pub fn lines<D: Driver>(fresh: Fresh<'_, D>) -> Result<Vec<String>, String> {
     Ok(report.0)
 }
 
-fn ms<D: Driver>(bed: &Bed<D>, body: impl FnOnce()) -> f64 {
+pub(super) fn ms<D: Driver>(bed: &Bed<D>, body: impl FnOnce()) -> f64 {
     let before = bed.now_ms();
     body();
     bed.now_ms() - before
@@ -286,4 +288,4 @@ fn add_one(count: &AtomicU64) {
 }
 
 /// The code of a call that is made for its time alone.
-fn done(_: i32) {}
+pub(super) fn done(_: i32) {}
