@@ -793,7 +793,8 @@ impl Sim {
         if region.is_some() {
             world.checkers.range_call_ends(thread);
         }
-        if result.is_err() && counts && !world.checkers.is_foreign(thread) {
+        let leaves = result.is_err() || world.engine.peek_last_error(thread) == Code::NOT_READY;
+        if leaves && counts && !world.checkers.is_foreign(thread) {
             // What the trait promises: the error is in the answer, and nowhere else.
             world.engine.take_last_error(thread);
         }
