@@ -642,13 +642,12 @@ impl<D: Driver> Record<D> {
     }
 
     fn close_cover(&self, inner: &mut Inner<D>, owner: Arc<StreamState<D>>, access: Access) {
-        let mut gate = (!mutant!("o1_close_ungated")).then(|| owner.gate());
+        let gate = (!mutant!("o1_close_ungated")).then(|| owner.gate());
         self.cover.stream.store(NOBODY, Ordering::Relaxed);
         let write = self.cover.last(Access::Write).load(Ordering::Relaxed);
         let read = self.cover.last(Access::Read).load(Ordering::Relaxed);
         if access == Access::Read {
             // The old owner goes on reading: its slot is filled under its gate.
-            gate = gate.filter(|_| !mutant!("o1_slot_filled_ungated"));
             self.join(inner, &owner, read);
         }
         drop(gate);

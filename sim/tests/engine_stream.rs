@@ -3,10 +3,10 @@
 mod rig;
 
 use rig::{ME, Rig, YOU, blocked, done};
-use tenure::driver::{CaptureMode, Priority, Progress, Timing};
+use tenure::driver::{Call, CaptureMode, Priority, Progress, Timing};
 use tenure_sim::code::Code;
 use tenure_sim::engine::{Answer, Settings, Step};
-use tenure_sim::event::{BlockedOn, Event, StreamHandle, Violation};
+use tenure_sim::event::{BlockedOn, CallName, Event, StreamHandle, Violation};
 use tenure_sim::profile::{Profile, Quirk};
 
 #[test]
@@ -177,6 +177,13 @@ fn an_event_that_outlives_its_stream_is_told_where_a_driver_minds() {
         assert_eq!(rig.engine.event_query(ME, event), Ok(Progress::Complete));
         let told = rig.violations().iter().any(|found| matches!(found, Violation::EventOutlivesStream { .. }));
         assert_eq!(told, minds);
+        let other = rig.stream();
+        rig.wait(other, event);
+        let told = rig.violations().iter().any(|found| {
+            let waits = CallName::Core(Call::StreamWaitEvent);
+            matches!(found, Violation::EventOutlivesStream { call, .. } if *call == waits)
+        });
+        assert_eq!(told, minds, "a wait of another stream follows it too");
     }
 }
 

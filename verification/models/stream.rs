@@ -15,6 +15,7 @@ use super::tenure::reclaim::{Ask, Reclaim, Resource, Retired};
 use super::tenure::registration::Pins;
 use super::tenure::stream::Pool;
 use super::tenure::sync::Arc;
+use super::tenure::sync::atomic::{AtomicU64, Ordering};
 use super::tenure::{Event, Queue, Readable, Stream};
 use super::{Model, Reached, Search};
 
@@ -517,15 +518,17 @@ fn event_beside_launch(reached: &Reached) {
     stream.fill(&mut x, 7).expect("the driver accepts all");
     let event = stream.record().expect("the driver accepts all");
     let address = x.region().address;
+    let written = Arc::new(AtomicU64::new(0));
     // threads
     let writer = spawn({
-        let stream = stream.clone();
+        let (stream, written) = (stream.clone(), written.clone());
         move || {
             stream.fill(&mut x, 8).expect("the driver accepts all");
+            written.store(1, Ordering::Release);
             x
         }
     });
-    let before = device.count(Call::Fill) == 2;
+    let before = written.load(Ordering::Acquire) == 1;
     event.synchronize().expect("the driver accepts all");
     // join
     let x = writer.join().unwrap();
@@ -541,20 +544,22 @@ fn event_beside_launch(reached: &Reached) {
 
 fn event_order_beside_launch(reached: &Reached) {
     // setup
-    let (device, runtime) = manual(plain_memory());
+    let (_device, runtime) = manual(plain_memory());
     let (stream, [mut x]) = buffers(&runtime);
     stream.fill(&mut x, 7).expect("the driver accepts all");
     let event = stream.record().expect("the driver accepts all");
     let other = runtime.stream().expect("the pool may make two streams");
+    let written = Arc::new(AtomicU64::new(0));
     // threads
     let writer = spawn({
-        let stream = stream.clone();
+        let (stream, written) = (stream.clone(), written.clone());
         move || {
             stream.fill(&mut x, 8).expect("the driver accepts all");
+            written.store(1, Ordering::Release);
             x
         }
     });
-    let before = device.count(Call::Fill) == 2;
+    let before = written.load(Ordering::Acquire) == 1;
     other.wait_event(&event).expect("the driver accepts all");
     // join
     let mut x = writer.join().unwrap();

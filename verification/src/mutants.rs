@@ -988,14 +988,6 @@ pub const MUTANTS: &[Mutant] = &[
         message: "O1: two conflicting submissions are not ordered",
     },
     Mutant {
-        name: "o1_slot_filled_ungated",
-        what: "the old owner's slot is filled after its gate was let go",
-        lines: &["O1", "O4"],
-        model: "o1_owner_reads_beside_joining_reader",
-        checker: Checker::Loom,
-        message: "O1: two conflicting submissions are not ordered",
-    },
-    Mutant {
         name: "o2_event_raises_to_the_end",
         what: "a complete event is taken to prove the present end of its stream",
         lines: &["O2"],
@@ -1049,7 +1041,7 @@ pub const MUTANTS: &[Mutant] = &[
         lines: &["S8", "O2"],
         model: "s8_wait_of_a_refused_launch_is_marked",
         checker: Checker::Loom,
-        message: "O2: a buffer was called clean while work submitted before",
+        message: "O3: the host wrote while work on the memory may still run",
     },
     Mutant {
         name: "s8_failed_mark_ignored",

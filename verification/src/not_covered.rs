@@ -8,7 +8,7 @@ pub fn of(line: &str) -> &'static str {
 const GAPS: &[(&str, &str)] = &[
     (
         "O1",
-        "more than three threads and streams: argued in `ownership.rs`, sampled by the simulator; library code that uses memory it did not name",
+        "more than three threads and streams: argued in `ownership.rs`, sampled by the simulator; library code that uses memory it did not name; a slot that is filled outside of its gate: the checkers show no store late enough",
     ),
     ("O2", "more than three threads: argued in `point.rs`"),
     ("O3", "host access through raw pointers that no view announces; a host that writes while another process does"),

@@ -132,7 +132,10 @@ impl Engine {
                 MarkPlace::Nowhere if captures => Ok(Answer::Done(())),
                 MarkPlace::Nowhere => engine.submit(stream, Work::Wait { event, on: None }),
                 MarkPlace::Stream(_) if captures => engine.refuse_outside(stream).map(Answer::Done),
-                MarkPlace::Stream(on) => engine.submit(stream, Work::Wait { event, on: Some(on) }),
+                MarkPlace::Stream(on) => {
+                    engine.follow_to_stream(event, &on);
+                    engine.submit(stream, Work::Wait { event, on: Some(on) })
+                }
             }
         })
     }
@@ -174,14 +177,19 @@ impl Engine {
             MarkPlace::Captured { key, capture, .. } => self.ask_captured(key, capture)?,
             MarkPlace::Stream(position) => {
                 self.guard_event(&position, is_query)?;
-                if self.profile.has(Quirk::EventNeedsItsStream) && self.stream_is_gone(&position) {
-                    let call = self.current.call;
-                    self.violate(Violation::EventOutlivesStream { event: id, call });
-                }
+                self.follow_to_stream(id, &position);
             }
             MarkPlace::Nowhere => self.guard_unplaced_event(is_query)?,
         }
         Ok(place)
+    }
+
+    /// Some drivers follow an event to the stream that it was recorded on, whatever they are asked about it.
+    fn follow_to_stream(&mut self, event: EventId, position: &Position) {
+        if self.profile.has(Quirk::EventNeedsItsStream) && self.stream_is_gone(position) {
+            let call = self.current.call;
+            self.violate(Violation::EventOutlivesStream { event, call });
+        }
     }
 
     /// The device time between two completed events, in milliseconds.
