@@ -125,6 +125,9 @@ impl<D: Driver> Staging<D> {
     /// `InsideHold` where it would wait in a `use_on` closure; `InsideCapture` where a wait would break the calling
     /// thread's capture; `Closed`, `Lost`, the driver's.
     pub fn take(&self, shared: &Shared<D>, stream: &StreamState<D>, bytes: usize) -> Result<Option<Staged<'_, D>>> {
+        if mutant!("t3_goes_by_pageable_memory") {
+            return Ok(None);
+        }
         if let Some(staged) = self.take_now(shared, stream, bytes)? {
             return Ok(Some(staged));
         }

@@ -112,6 +112,9 @@ lines! {
     R5 "Shutdown drains what it can and reports the rest."
     R6 "A lost device ends every wait in bounded time."
     R7 "An error names the operation that failed and the one that caused it."
+    T1 "A byte of staging memory has one copy at a time, until that has completed and was copied out."
+    T2 "Staging memory is bounded in bytes, and goes back when nothing uses it."
+    T3 "While there is staging memory, copies with pageable memory wait for nothing."
 }
 
 impl fmt::Display for Line {

@@ -244,7 +244,8 @@ impl<B: Copy, P: Mark> Slabs<B, P> {
     /// Takes a piece back. Its bytes are free once the copy noted last has completed.
     pub fn give_back(&mut self, piece: &Piece<B>) {
         if let Some(run) = self.runs.get_mut(&piece.run) {
-            run.pieces -= if mutant!("t1_given_back_for_all") { run.pieces } else { 1 };
+            let pieces = if mutant!("t1_given_back_for_all") { run.pieces } else { 1 };
+            run.pieces = run.pieces.saturating_sub(pieces);
         }
     }
 
@@ -384,3 +385,108 @@ impl<B: Copy, P: Mark> Slabs<B, P> {
 
 /// For how many streams that have nothing open it is known how much they staged.
 const STREAMS_KEPT: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    /// A point that is complete, or void, when it is said to be.
+    #[derive(Clone, Debug, Default)]
+    struct Told(Rc<Cell<(bool, bool)>>);
+
+    impl Told {
+        fn completes(&self) {
+            self.0.set((true, false));
+        }
+
+        fn breaks(&self) {
+            self.0.set((false, true));
+        }
+    }
+
+    impl Mark for Told {
+        fn is_complete(&self) -> bool {
+            self.0.get().0
+        }
+        fn is_void(&self) -> bool {
+            self.0.get().1
+        }
+    }
+
+    /// Slabs with one of as many chunks.
+    fn slabs(chunks: usize) -> Slabs<u8, Told> {
+        let mut slabs = Slabs::new(chunks * CHUNK);
+        let bytes = slabs.reserve(chunks * CHUNK).expect("there is room");
+        slabs.made(1, bytes);
+        slabs
+    }
+
+    fn one(slabs: &mut Slabs<u8, Told>, stream: u64, bytes: usize) -> Piece<u8> {
+        let mut taken = slabs.take(stream, bytes).expect("there is room");
+        let piece = taken.pieces.pop().expect("a piece");
+        assert!(taken.pieces.is_empty() && piece.bytes == bytes, "it lies side by side");
+        piece
+    }
+
+    #[test]
+    fn t1_small_pieces_of_a_stream_share_a_chunk_until_the_last_copy_is_over() {
+        let mut slabs = slabs(1);
+        let (first, second) = (one(&mut slabs, 7, 100), one(&mut slabs, 7, 100));
+        assert_eq!((first.offset, second.offset), (0, 128), "one behind the other, aligned");
+        assert!(slabs.take(8, 100).is_none(), "another stream has none of it");
+        let (early, late) = (Told::default(), Told::default());
+        slabs.note(&first, early.clone());
+        slabs.note(&second, late.clone());
+        slabs.give_back(&first);
+        early.completes();
+        assert!(slabs.take(8, 100).is_none(), "the second is in hand");
+        slabs.give_back(&second);
+        assert!(slabs.take(8, 100).is_none(), "and its copy has not completed");
+        late.completes();
+        assert_eq!(one(&mut slabs, 8, 100).offset, 0, "now it is free");
+    }
+
+    #[test]
+    fn t1_a_large_copy_is_all_or_nothing_and_may_lie_in_pieces() {
+        let mut slabs = slabs(4);
+        let all: Vec<_> = (1..=4).map(|stream| one(&mut slabs, stream, CHUNK)).collect();
+        slabs.give_back(&all[0]);
+        slabs.give_back(&all[2]);
+        assert!(slabs.take(9, 3 * CHUNK).is_none(), "two chunks are free");
+        let taken = slabs.take(9, CHUNK + 1).expect("two chunks are enough");
+        let places: Vec<_> = taken.pieces.iter().map(|piece| (piece.offset / CHUNK, piece.bytes)).collect();
+        assert_eq!(places, [(0, CHUNK), (2, 1)], "in what is free");
+        assert_eq!(slabs.in_use(), 4 * CHUNK);
+    }
+
+    #[test]
+    fn t2_what_is_given_up_makes_room_for_more_and_its_slab_stays() {
+        let mut slabs = slabs(2);
+        assert_eq!(slabs.reserve(CHUNK), None, "the limit");
+        let (piece, told) = (one(&mut slabs, 1, CHUNK), Told::default());
+        slabs.note(&piece, told.clone());
+        slabs.give_back(&piece);
+        told.breaks();
+        assert!(slabs.sweep(), "it is given up");
+        assert_eq!((slabs.take_lost(), slabs.take_lost()), (1, 0), "and counted once");
+        assert!(slabs.trim().is_empty(), "the device may still use it");
+        assert_eq!(slabs.reserve(CHUNK), Some(CHUNK), "others need not do with less");
+        slabs.made(2, CHUNK);
+        assert!(slabs.within_limit());
+        assert_eq!(slabs.trim(), [2], "what is free goes back");
+    }
+
+    #[test]
+    fn a_stream_tells_each_time_that_it_has_staged_a_slab() {
+        let mut slabs = slabs(SLAB_CHUNKS);
+        let mut told = 0;
+        for _ in 0..2 * SLAB_CHUNKS {
+            let taken = slabs.take(1, CHUNK).expect("there is room");
+            told += u32::from(taken.should_tell);
+            taken.pieces.iter().for_each(|piece| slabs.give_back(piece));
+        }
+        assert_eq!(told, 2);
+    }
+}
