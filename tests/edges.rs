@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     };
     std::panic::set_hook(Box::new(|panic| {
         if !panic.payload().is::<OnPurpose>() {
-            eprintln!("{panic}");
+            eprintln!("{}: {panic}", std::thread::current().name().unwrap_or("a thread"));
         }
     }));
     let named = Profile::NAMES.iter().copied().chain([GUARDED]);
