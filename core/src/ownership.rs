@@ -38,7 +38,8 @@
 //! before b. Nothing in this counts threads or streams.
 //!
 //! What fails keeps it true (O5). Before the move, `closed` is as full as it was, or fuller, and the cover nobody's. After
-//! it, the number of the last wait is still there. A refused submission is not stamped: the stamp before it stands.
+//! it, the number of the last wait is still there. A submission that the driver refuses is stamped
+//! all the same: a call that fails may have had its effect, and if not, its number stands for nothing and completes with the rest.
 //!
 //! The race that looks wrong: [`Record::points`] reads numbers without the gate, while a launch may be about to stamp.
 //! It promises only what happened before the question (O2), and a stamp that happened before is seen.
@@ -296,8 +297,8 @@ impl<D: Driver> Records<D> for &[Use<'_, D>] {
 /// twice.
 ///
 /// # Errors
-/// When `enqueue` or an edge failed, or the call cannot be made here. Nothing was submitted then, and every buffer is
-/// as it was or looks busy for longer than it is (O5).
+/// When `enqueue` or an edge failed, or the call cannot be made here. Every buffer is then as it was, or looks busy for
+/// longer than it is: `enqueue` may have had its effect, and counts as if it had (O5).
 #[inline]
 pub fn submit<D: Driver, R>(
     context: &Context<D>,
@@ -335,9 +336,11 @@ where
         && uses.all_outright(stream.key())
     {
         let gate = unless_planted_window(stream, gate);
-        let (value, number) = stream.enqueue(context, call, &gate, enqueue)?;
-        uses.stamp_outright(number);
-        return Ok((value, number));
+        let (answer, number) = stream.enqueue(context, call, &gate, enqueue)?;
+        if answer.is_ok() || !mutant!("o5_failed_unstamped") {
+            uses.stamp_outright(number);
+        }
+        return Ok((context.check(call, answer)?, number));
     }
     submit_gated(context, stream, uses, call, enqueue, moving)
 }
@@ -368,11 +371,13 @@ where
         return moving(uses, enqueue);
     }
     let gate = unless_planted_window(stream, gate);
-    let (value, number) = stream.enqueue(context, call, &gate, enqueue)?;
-    uses.each(|record, access| {
-        record.stamp(id, access, number);
-    });
-    Ok((value, number))
+    let (answer, number) = stream.enqueue(context, call, &gate, enqueue)?;
+    if answer.is_ok() || !mutant!("o5_failed_unstamped") {
+        uses.each(|record, access| {
+            record.stamp(id, access, number);
+        });
+    }
+    Ok((context.check(call, answer)?, number))
 }
 
 /// The planted defect `o4_no_gate` opens a window between the check and the enqueue.
@@ -423,14 +428,17 @@ pub fn submit_moving<D: Driver, R>(
             stream.counters.handovers.bump();
         }
     }
-    let (value, number) = stream.enqueue(context, call, &gate, enqueue)?;
+    let (answer, number) = stream.enqueue(context, call, &gate, enqueue)?;
     stream.counters.moved.bump();
     for (used, inner) in &mut taken {
+        if answer.is_err() && mutant!("o5_failed_unstamped") {
+            break;
+        }
         if !used.record.stamp(id, used.access, number) && !mutant!("o9_slotless_forgotten") {
             inner.closed.add_reader(Point { stream: stream.clone(), number });
         }
     }
-    Ok((value, number))
+    Ok((context.check(call, answer)?, number))
 }
 
 type Taken<'a, D> = SmallVec<[(Use<'a, D>, MutexGuard<'a, Inner<D>>); 8]>;
@@ -545,7 +553,8 @@ fn insert_wait<D: Driver>(
 }
 
 impl<D: Driver> StreamState<D> {
-    /// Makes the driver call and numbers it, under the stream's own gate.
+    /// Makes the driver call and numbers it, under the stream's own gate: also where it fails, since that may have been
+    /// after its effect (O5).
     #[inline]
     fn enqueue<R>(
         &self,
@@ -553,10 +562,10 @@ impl<D: Driver> StreamState<D> {
         call: Call,
         gate: &Gate<D>,
         body: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
-    ) -> Result<(R, u64)> {
+    ) -> Result<(std::result::Result<R, D::Error>, u64)> {
         self.check_takes_work(context)?;
-        let (value, number) = self.accept(context, gate, call, body)?;
-        Ok((value, number.get()))
+        let (answer, number) = self.attempt(context, gate, call, body);
+        Ok((answer, number.get()))
     }
 
     /// Refuses an adopted stream that captures. A wait for work of ours would break that capture (C1), and an event on

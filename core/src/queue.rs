@@ -21,7 +21,6 @@ use crate::staging::{Reading, Staged};
 use crate::stream::adopted::EndedAdoption;
 use crate::stream::{Role, StreamState};
 use crate::sync::Arc;
-use std::cell::Cell;
 use std::ptr::NonNull;
 
 /// One argument's memory, and what the submission does with it.
@@ -691,8 +690,8 @@ impl<D: Driver> Stream<D> {
         let mut memory = vec![0_u8; bytes];
         let host = HostPointer(NonNull::from(&mut *memory).cast());
         // SAFETY: O6, R4. The memory is kept below where the copy is not known to have completed.
-        let point = unsafe { self.copy_down(from, host) }?;
-        if let Err(error) = point.wait(&self.lease.anchor.context, may) {
+        let (point, copied) = unsafe { self.copy_down(from, host) }?;
+        if let Err(error) = copied.and_then(|()| point.wait(&self.lease.anchor.context, may)) {
             self.keep(Box::new(memory), point.number);
             return Err(error);
         }
@@ -702,18 +701,21 @@ impl<D: Driver> Stream<D> {
         Ok(())
     }
 
-    /// Copies `from` to `host` without staging.
+    /// Copies `from` to `host` without staging; its point, and whether the driver accepted it.
     ///
     /// # Safety
     /// - There is room at `host`, which stays until the copy has completed.
-    unsafe fn copy_down(&self, from: Region<'_, D>, host: HostPointer) -> Result<Point<D>> {
+    unsafe fn copy_down(&self, from: Region<'_, D>, host: HostPointer) -> Result<(Point<D>, Result<()>)> {
         let enqueue = |driver: &D, stream: &D::Stream| {
             // SAFETY: O6, R4. The region lies in its backing, which stays as in `launch`; the caller keeps the memory.
-            unsafe { driver.copy(stream, Location::Host(host), Location::Device(from.address), from.bytes) }
+            let copied =
+                unsafe { driver.copy(stream, Location::Host(host), Location::Device(from.address), from.bytes) };
+            // One that fails may have had its effect: it has a point as well.
+            Ok(copied)
         };
         // SAFETY: O1, R4. One copy, from what the use names, to memory that the caller keeps.
-        let (_, number) = unsafe { self.submit_raw(Memory::read(from.backing), Call::Copy, enqueue) }?;
-        Ok(self.point(number))
+        let (copied, number) = unsafe { self.submit_raw(Memory::read(from.backing), Call::Copy, enqueue) }?;
+        Ok((self.point(number), copied.map_err(|error| self.lease.anchor.context.fail(Call::Copy, &error))))
     }
 
     /// Makes one submission of a copy for each piece of `staged`, from or to the device memory that begins at `address`.
@@ -728,7 +730,6 @@ impl<D: Driver> Stream<D> {
         address: DeviceAddress,
         way: Way,
     ) -> Result<Submitted<'s, D>> {
-        let tried = Cell::new(false);
         let enqueue = |driver: &D, stream: &D::Stream| {
             let mut at = address;
             for (host, bytes) in staged.parts() {
@@ -737,16 +738,11 @@ impl<D: Driver> Stream<D> {
                 // SAFETY: O6, T1. The region lies in its backing, which stays as in `launch`; the staging memory is this
                 // copy's until its point.
                 let copied = unsafe { driver.copy(stream, to, from, bytes) };
-                if let Err(error) = copied {
-                    // What was accepted before it needs a number.
-                    return if tried.get() {
-                        Ok(Err(error))
-                    } else {
-                        tried.set(true);
-                        Err(error)
-                    };
+                if copied.is_err() {
+                    // It is numbered as if it had been accepted: what was before it has been, and a call that fails may
+                    // have had its effect.
+                    return Ok(copied);
                 }
-                tried.set(true);
                 at = at.offset(bytes);
             }
             Ok(Ok(()))
@@ -758,13 +754,8 @@ impl<D: Driver> Stream<D> {
                 Ok((staged, self.point(number), copied))
             }
             Err(error) => {
-                // A call that fails may have had its effect: then the next submission is behind it.
-                let next = self.point(self.lease.state.timeline.horizon().number() + 1);
-                if tried.get() {
-                    staged.submitted(&next)
-                } else {
-                    staged.refused()
-                };
+                // No copy was tried.
+                staged.refused();
                 Err(error)
             }
         }
@@ -801,9 +792,9 @@ impl<D: Driver> Stream<D> {
             let Some(staged) = shared.staging.take(shared, stream, bytes - at)? else {
                 let rest = from.part(at as u64, (bytes - at) as u64)?;
                 // SAFETY: O6, R4. `Download` keeps its memory until the copy has completed, even when it is dropped.
-                let point = unsafe { self.copy_down(rest, download.place(at)) }?;
+                let (point, copied) = unsafe { self.copy_down(rest, download.place(at)) }?;
                 download.expect_direct(point);
-                return Ok(());
+                return copied;
             };
             let part = staged.bytes;
             // SAFETY: O6, T1. The part lies in the region; it is given back once it was copied out, or by its point.

@@ -203,9 +203,13 @@ impl<D: Driver> Shared<D> {
     /// the device (R5).
     fn give_back_staging(&self) {
         let is_over = |state: &Arc<StreamState<D>>| {
-            state.is_broken()
-                || state.timeline.is_drained()
-                || matches!(state.query(&self.context), Some(Ok(Progress::Complete)))
+            if state.is_broken() {
+                return true;
+            }
+            // S6. As a guest: another thread may trim the pool meanwhile.
+            let Some(guest) = state.visit(state.timeline.horizon().number()) else { return true };
+            let _guest = (!mutant!("s6_staging_unvisited")).then_some(guest);
+            matches!(state.query(&self.context), Some(Ok(Progress::Complete)))
         };
         if self.staging.has_slabs() && self.pool.streams().iter().all(is_over) {
             self.staging.shrink(self);

@@ -289,14 +289,6 @@ impl<D: Driver> Staging<D> {
             return Ok(());
         };
         match oldest.wait(&shared.context, may) {
-            // The wait was for all that the stream had accepted, and this is past it: its copy failed.
-            Ok(()) if !oldest.is_complete() => {
-                let is_over = |point: &Point<D>| {
-                    point.stream.id() == oldest.stream.id() && point.number == oldest.number && !point.is_complete()
-                };
-                self.shelf.lock().slabs.settle(is_over);
-                Ok(())
-            }
             Ok(()) => Ok(()),
             Err(error @ (Error::Lost(_) | Error::Misuse(_))) => Err(error),
             // The stream was given up, and with it its staging memory.

@@ -55,6 +55,9 @@ pub const STATES: &[&str] = &[
     "waits fail",
 ];
 
+/// The call after which handles leak.
+const SHUTDOWN: &str = "Runtime::shutdown";
+
 /// Polls once. Pending is fine.
 ///
 /// # Errors
@@ -149,7 +152,8 @@ pub fn waker(errand: Errand) -> Waker {
 
 /// Runs the call of the row in the place of the column.
 pub fn in_place(profile: &'static str, row: &'static str, column: &'static str) -> Answer {
-    let world = World::new(profile);
+    let mut world = World::new(profile);
+    world.leaks_allowed = row == SHUTDOWN;
     let foreign = column.strip_prefix("another runtime's ");
     let second = foreign.map(|_| Runtime::new(world.tap.clone()).expect("a second runtime"));
     let objects = world.objects();
@@ -269,7 +273,8 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
 pub fn in_state(profile: &'static str, row: &'static str, column: &'static str) -> Answer {
     let mut world = World::new(profile);
     // A wait that fails leaves what it was for in use, as far as anybody knows.
-    world.leaks_allowed = column == "waits fail";
+    // Handles that outlive a shutdown leak.
+    world.leaks_allowed = ["waits fail", "shut", "draining"].contains(&column) || row == SHUTDOWN;
     let mut objects = world.objects();
     let call = call::named(row);
     let mut run = |world: &World| {

@@ -329,13 +329,6 @@ impl<B: Copy, P: Mark> Slabs<B, P> {
         self.runs.values().filter_map(|run| run.last.as_ref()).filter(|last| !last.is_complete())
     }
 
-    /// Drops the points that `is_over` says are over although nothing counts them as complete.
-    pub fn settle(&mut self, is_over: impl Fn(&P) -> bool) {
-        for run in self.runs.values_mut() {
-            run.last = run.last.take().filter(|last| !is_over(last));
-        }
-    }
-
     /// Whether there is no more of it than there may be.
     pub fn within_limit(&self) -> bool {
         let made: usize = self.slabs.values().map(|slab| slab.chunks as usize * CHUNK).sum();

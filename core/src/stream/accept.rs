@@ -14,11 +14,11 @@ pub struct Accepted<'g, D: Driver>(#[allow(dead_code, reason = "it is held, not 
 
 impl<D: Driver> StreamState<D> {
     /// Makes a driver call that enqueues on the stream, under the stream's own gate, and numbers what was accepted. There
-    /// is no other way to a number.
+    /// is no other way to a number but [`attempt`](Self::attempt).
     ///
     /// # Errors
-    /// The driver's: then nothing was enqueued, and no number taken. A mark that fails is no error, since the work was accepted:
-    /// the stream is given up.
+    /// The driver's: then no number was taken. A mark that fails is no error, since the work was accepted: the stream is
+    /// given up.
     #[inline]
     pub fn accept<R>(
         &self,
@@ -29,12 +29,35 @@ impl<D: Driver> StreamState<D> {
     ) -> Result<(R, Number)> {
         let early = mutant!("o2_number_early").then(|| self.timeline.submit(Accepted(gate)));
         let value = context.check(call, body(&context.driver, &self.raw))?;
+        let number = self.number(context, gate, call);
+        Ok((value, early.unwrap_or(number)))
+    }
+
+    /// As [`accept`](Self::accept), where what the call enqueues uses memory: a call that fails may have had its effect, so
+    /// that is numbered as well. The number then may stand for nothing, which costs a question.
+    #[inline]
+    pub fn attempt<R>(
+        &self,
+        context: &Context<D>,
+        gate: &Gate<D>,
+        call: Call,
+        body: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
+    ) -> (std::result::Result<R, D::Error>, Number) {
+        let early = mutant!("o2_number_early").then(|| self.timeline.submit(Accepted(gate)));
+        let answer = body(&context.driver, &self.raw);
+        let number = self.number(context, gate, call);
+        (answer, early.unwrap_or(number))
+    }
+
+    /// Moves the mark past what was just accepted, and numbers it.
+    #[inline]
+    fn number(&self, context: &Context<D>, gate: &Gate<D>, call: Call) -> Number {
         if let Role::Adopted(adoption) = &self.role
             && !(mutant!("s8_wait_unmarked") && call == Call::StreamWaitEvent)
         {
             self.mark(context, adoption);
         }
-        Ok((value, early.unwrap_or_else(|| self.timeline.submit(Accepted(gate)))))
+        self.timeline.submit(Accepted(gate))
     }
 
     /// [`accept`](Self::accept) of a wait for an event: a submission as well, but of nobody's work.
