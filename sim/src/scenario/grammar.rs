@@ -211,6 +211,8 @@ pub enum Mishap {
         nth: u64,
         /// All after it as well.
         always: bool,
+        /// After it has had its effect.
+        late: bool,
         /// With what.
         code: Code,
     },

@@ -704,8 +704,12 @@ fn mishap(input: &mut Input<'_>, first: &str) -> ModalResult<Mishap> {
             let call = call(input)?;
             let nth = nth(input)?;
             let always = taken(input, "always");
+            let late = taken(input, "after");
+            if late {
+                keyword(input, "effect", "`effect`: the call fails after it has had its effect")?;
+            }
             let code = if taken(input, "with") { code(input)? } else { Code::INVALID_VALUE };
-            Mishap::Call { call, nth, always, code }
+            Mishap::Call { call, nth, always, late, code }
         }
         "skip" => {
             keyword(input, "function", "`function`")?;

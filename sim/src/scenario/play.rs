@@ -1228,7 +1228,12 @@ impl Player<'_> {
     fn mishap(&self, mishap: Mishap) {
         let sim = &self.stage.sim;
         sim.add_fault(match mishap {
-            Mishap::Call { call, nth, always, code } => Fault::Fail { call: call.into(), nth, code, always },
+            Mishap::Call { call, nth, always, late: false, code } => {
+                Fault::Fail { call: call.into(), nth, code, always }
+            }
+            Mishap::Call { call, nth, always, late: true, code } => {
+                Fault::FailAfter { call: call.into(), nth, code, always }
+            }
             Mishap::SkipFunction(nth) => Fault::SkipFunction { nth, always: false },
             Mishap::HangFunction(nth) => Fault::HangFunction { nth },
             Mishap::HangOperation(nth) => Fault::HangOperation { nth },
