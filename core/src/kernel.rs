@@ -277,7 +277,7 @@ impl<D: Driver> Module<D> {
         let Some(raw) = &self.loaded.raw else { unreachable!("a module is unloaded when its last holder drops") };
         let function = context.check(Call::Function, context.driver.function(raw, name))?;
         let loaded = self.loaded.clone();
-        let runtime = std::ptr::from_ref(&*loaded.anchor).addr();
+        let runtime = std::ptr::from_ref(&loaded.anchor.context).addr();
         Ok(Kernel { function, runtime, loaded, signature: PhantomData })
     }
 }
@@ -286,8 +286,8 @@ impl<D: Driver> Module<D> {
 #[derive(Debug)]
 pub struct Kernel<S, D: Driver> {
     pub(crate) function: D::Function,
-    // Where its runtime's anchor lies: `loaded` keeps that there, so nothing else does (O7). Said here too, so that a launch
-    // has it at hand.
+    // Where its runtime's context lies: `loaded` keeps that there, so nothing else does (O7). Said here too, so that a launch,
+    // which needs that of its stream anyway, has both at hand.
     runtime: usize,
     // Keeps the code loaded.
     pub(crate) loaded: Arc<Loaded<D>>,
@@ -298,6 +298,6 @@ impl<S, D: Driver> Kernel<S, D> {
     /// Whether it belongs to this runtime.
     #[inline]
     pub(crate) fn is_of(&self, anchor: &Arc<Anchor<D>>) -> bool {
-        self.runtime == std::ptr::from_ref(&**anchor).addr()
+        self.runtime == std::ptr::from_ref(&anchor.context).addr()
     }
 }
