@@ -729,7 +729,7 @@ pub const MUTANTS: &[Mutant] = &[
         lines: &["C4"],
         model: "c4_code_beside_replay",
         checker: Checker::Loom,
-        message: "C4: ",
+        message: "C4: memory went that a living executable uses",
     },
     Mutant {
         name: "c4_foreign_kernel",
