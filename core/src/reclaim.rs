@@ -147,9 +147,6 @@ impl Notice {
     fn set(&self, outcome: Result<()>) {
         let waker = {
             let mut told = self.state.lock();
-            if mutant!("r8_last_outcome") {
-                told.outcome = None;
-            }
             told.outcome.get_or_insert(outcome);
             told.waker.take()
         };

@@ -14,6 +14,7 @@ pub mod biased;
 pub mod capture;
 pub mod device;
 pub mod graph;
+pub mod life;
 pub mod litmus;
 pub mod ownership;
 pub mod reclaim;
@@ -34,6 +35,7 @@ pub fn all() -> Vec<&'static Model> {
         capture::MODELS,
         graph::MODELS,
         shutdown::MODELS,
+        life::MODELS,
     ];
     files.into_iter().flatten().collect()
 }
