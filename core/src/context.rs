@@ -173,7 +173,7 @@ impl<D: Driver> Context<D> {
         }
         let exchange = |mode| {
             self.driver.exchange_capture_mode(mode).map_err(|error| {
-                let is_lost = error.kind().is_sticky() && !mutant!("r7_exchange_blamed");
+                let is_lost = error.kind().is_sticky();
                 self.fail(if is_lost { call } else { Call::ExchangeCaptureMode }, &error)
             })
         };

@@ -304,10 +304,25 @@ pub struct Figures {
     pub released: std::sync::atomic::AtomicU64,
     /// Things leaked.
     pub leaked: std::sync::atomic::AtomicU64,
-    /// Things that code of others is ending just now.
+    /// Turns in progress, and things that code of others is ending just now.
     pub ending: std::sync::atomic::AtomicU64,
     /// Streams of our own that could not be destroyed at the end.
     pub streams_left: std::sync::atomic::AtomicU64,
+}
+
+impl Figures {
+    /// Somebody has things in hand until this is dropped.
+    fn begin(&self) -> impl Drop + '_ {
+        struct Ends<'a>(&'a Figures);
+        impl Drop for Ends<'_> {
+            fn drop(&mut self) {
+                // Relaxed: a figure.
+                self.0.ending.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+            }
+        }
+        add(&self.ending, 1);
+        Ends(self)
+    }
 }
 
 fn add(figure: &std::sync::atomic::AtomicU64, amount: u64) {
@@ -448,14 +463,18 @@ impl<D: Driver> Reclaim<D> {
         may: &MayWait,
     ) -> Option<Result<()>> {
         let mut tries = 0;
-        let mut bench = loop {
+        let answer = loop {
             match self.bench.try_lock() {
-                Some(bench) => break bench,
+                Some(mut bench) => {
+                    let turn = Turn { context, pins, reclaim: self, may };
+                    break turn.free(&mut bench, address, &Points::new());
+                }
                 None if context.life.is_past(Phase::Shut) => return None,
                 None => thread::pause_brief(&mut tries),
             }
         };
-        let answer = Turn { context, pins, reclaim: self, may }.free(&mut bench, address, &Points::new())?;
+        self.end_late(context, pins).into_iter().for_each(|errand| self.run(context, errand));
+        let answer = answer?;
         add(&self.figures.retired, 1);
         add(if answer.is_ok() { &self.figures.released } else { &self.figures.leaked }, 1);
         Some(answer)
@@ -482,6 +501,7 @@ impl<D: Driver> Reclaim<D> {
     fn work(&self, context: &Context<D>, pins: &Pins<D>, ask: Ask) -> Option<(usize, Vec<Errand>)> {
         let may = MayWait::here().ok().filter(|_| !context.life.is_inherited())?;
         let mut bench = self.bench.try_lock()?;
+        let _on_turn = self.figures.begin();
         let turn = Turn { context, pins, reclaim: self, may: &may };
         bench.passed_over = 0;
         let put_off = std::mem::take(&mut bench.put_off);
@@ -492,9 +512,7 @@ impl<D: Driver> Reclaim<D> {
         let put_off = bench.put_off.len() - bench.passed_over;
         let mut errands = std::mem::take(&mut bench.errands);
         drop(bench);
-        if self.incoming.lock().is_closed && !mutant!("r8_turn_beside_the_end") {
-            errands.extend(self.leak_rest(context, pins));
-        }
+        errands.extend(self.end_late(context, pins));
         Some((put_off, errands))
     }
 
@@ -510,7 +528,7 @@ impl<D: Driver> Reclaim<D> {
             Code::Forget(memory) => drop(memory),
             Code::Tell(notice, outcome) => notice.set(outcome),
         };
-        add(&self.figures.ending, 1);
+        let _ending = self.figures.begin();
         let caught = within(Place::Release, || std::panic::catch_unwind(std::panic::AssertUnwindSafe(code)));
         if let Err(payload) = caught {
             // Not dropped: that could panic too.
@@ -520,15 +538,12 @@ impl<D: Driver> Reclaim<D> {
         if errand.counts {
             add(&self.figures.released, 1);
         }
-        // Relaxed: a figure.
-        self.figures.ending.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
     }
 
     /// Whether somebody is on turn now, with things in hand that are neither in the queue nor released.
     pub fn is_on_turn(&self) -> bool {
-        // Relaxed: a figure.
-        let is_ending = self.figures.ending.load(std::sync::atomic::Ordering::Relaxed) > 0;
-        is_ending || self.bench.try_lock().is_none()
+        // Relaxed: a figure. Not by the bench itself: who takes that looks after it whether the end has come.
+        self.figures.ending.load(std::sync::atomic::Ordering::Relaxed) > 0
     }
 
     /// Things retired and neither released nor leaked.
@@ -576,25 +591,37 @@ impl<D: Driver> Reclaim<D> {
                 self.run(context, Errand { what: Code::Tell(notice, Err(end_of(context))), counts: false });
             }
         }
-        let home = self.bench.try_lock().and_then(|mut bench| bench.home.take());
-        if let Some(home) = home
-            && context.lost().is_none()
-            && (context.life.is_past(Phase::Gone) || !home.destroy_after_its_work(context))
-        {
+    }
+
+    /// What whoever had the bench does after it: the end may have come meanwhile, and not got it.
+    fn end_late(&self, context: &Context<D>, pins: &Pins<D>) -> Vec<Errand> {
+        match self.incoming.lock().is_closed && !mutant!("r8_turn_beside_the_end") {
+            true => self.leak_rest(context, pins),
+            false => Vec::new(),
+        }
+    }
+
+    fn destroy_home(&self, context: &Context<D>, home: &StreamState<D>) {
+        if context.lost().is_none() && (context.life.is_past(Phase::Gone) || !home.destroy_after_its_work(context)) {
             add(&self.figures.streams_left, 1);
         }
     }
 
-    /// Leaks all that waits on the bench, if nobody is on turn; gives the tasks to tell.
+    /// Leaks all that waits on the bench, and destroys the stream of our own, if nobody is on turn; gives the tasks to tell.
     fn leak_rest(&self, context: &Context<D>, pins: &Pins<D>) -> Vec<Errand> {
-        let Some(mut bench) = self.bench.try_lock() else { return Vec::new() };
-        let bench = &mut *bench;
+        let Some(mut guard) = self.bench.try_lock() else { return Vec::new() };
+        let bench = &mut *guard;
         let fresh = std::mem::take(&mut self.incoming.lock().queue);
         let left = bench.hand.drain(..).chain(bench.put_off.drain(..)).chain(fresh).chain(bench.waiting.drain());
         for retired in left {
             self.leak(context, pins, &mut bench.errands, retired, None);
         }
-        std::mem::take(&mut bench.errands)
+        let (errands, home) = (std::mem::take(&mut bench.errands), bench.home.take());
+        drop(guard);
+        if let Some(home) = home {
+            self.destroy_home(context, &home);
+        }
+        errands
     }
 
     /// Keeps for ever what may still be in use (P11). A task is told.

@@ -988,14 +988,6 @@ pub const MUTANTS: &[Mutant] = &[
         message: "R7: ",
     },
     Mutant {
-        name: "r7_exchange_blamed",
-        what: "a loss that shows in the exchange of the capture mode is laid on that",
-        lines: &["R7"],
-        model: "r7_one_first_cause",
-        checker: Checker::Loom,
-        message: "R7: a loss is laid on a call that nobody asked for",
-    },
-    Mutant {
         name: "r2_parks_unlooked",
         what: "the worker sleeps without a look at what was announced",
         lines: &["R2", "R10"],
