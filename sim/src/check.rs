@@ -34,7 +34,7 @@
 
 use crate::code::Code;
 use crate::drive::explored::Search;
-use crate::drive::schedule::{Policy, Schedule, Seeded};
+use crate::drive::schedule::Policy;
 use crate::drive::seat::{self, Seats};
 use crate::drive::turns::{Condition, Waiting};
 use crate::drive::world::Stop;
@@ -66,7 +66,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            builder: Sim::builder().steps_max(100_000),
+            builder: Sim::builder().steps_max(STEPS_MAX).quiet_max(QUIET_MAX),
             schedules: 100,
             seed: 0,
             seats: Seats::Threads,
@@ -138,9 +138,10 @@ impl Config {
         self
     }
 
-    /// After how many steps a schedule counts as endless; 100,000 unless said.
+    /// After how many steps a schedule counts as endless; unless said, after 100,000 in which nothing was submitted and
+    /// nothing completed, or 16 million in all.
     pub fn steps_max(mut self, steps: u64) -> Self {
-        self.builder = self.builder.steps_max(steps);
+        self.builder = self.builder.steps_max(steps).quiet_max(u64::MAX);
         self
     }
 
@@ -190,11 +191,7 @@ impl Config {
         while outcome.schedules < self.schedules.max(u64::from(is_only)) {
             let sim = match &mut search {
                 Some(search) => self.builder.build_with(search.schedule()),
-                None => {
-                    let builder = self.builder.clone().seed(seed);
-                    let schedule = Schedule::Seeded(Seeded::new(seed, builder.policy));
-                    builder.build_with(schedule)
-                }
+                None => self.builder.clone().seed(seed).build_seeded(),
             };
             outcome.failure = self.run_one(&sim, body, &mut outcome);
             outcome.schedules += 1;
@@ -217,7 +214,11 @@ impl Config {
             (world.stop.take(), std::mem::take(&mut world.panics))
         };
         let is_whole = stop == Some(Stop::Finished) && panics.is_empty();
-        let report = if is_whole && !self.allow_leaks { sim.finish() } else { sim.report() };
+        let report = match (is_whole, self.allow_leaks) {
+            (true, false) => sim.finish(),
+            (true, true) => sim.run_out(),
+            (false, _) => sim.report(),
+        };
         outcome.steps += report.steps;
         let has_failed = !report.is_clean()
             || !panics.is_empty()
@@ -526,6 +527,10 @@ impl Signal {
     }
 }
 
+/// After how many steps without a submission or an end of one a schedule counts as endless.
+const QUIET_MAX: u64 = 100_000;
+/// After how many steps in all.
+const STEPS_MAX: u64 = 1 << 24;
 /// How many rows of lanes a failure shows.
 const LANES_ROWS: usize = 80;
 

@@ -218,6 +218,7 @@ impl Findings {
         let verb = match line {
             Line::O6 => "frees",
             Line::P3 => "unregisters",
+            Line::P4 => "gives back",
             _ if access == Access::Read => "reads",
             _ => "writes",
         };
@@ -268,6 +269,9 @@ impl Checkers {
     pub(crate) fn on(&mut self, event: &Event) {
         self.findings.step += 1;
         match event {
+            // Other code may break its own calls as it likes.
+            Event::Violation(violation)
+                if violation.caller().is_some_and(|thread| self.captures.is_foreign(thread)) => {}
             Event::Violation(violation) => {
                 let context = self.order.describe(violation, &self.findings);
                 lifetime::engine_found(*violation, context, &mut self.findings);

@@ -41,7 +41,7 @@ use crate::drive::seat::{self, Shared};
 use crate::drive::turns::Waiting;
 use crate::drive::world::{Value, World};
 use crate::drive::{Drive, mover, seeded, threaded};
-use crate::engine::{Answer, Engine, Settings};
+use crate::engine::{Answer, CALLS, Engine, Settings};
 use crate::event::{
     Access, Event, EventHandle, ExecutableHandle, FunctionHandle, GraphHandle, HostThread, KernelId, ModuleHandle,
     StreamHandle, StreamId,
@@ -49,6 +49,7 @@ use crate::event::{
 use crate::fault::Fault;
 use crate::host_memory::ProcessMap;
 use crate::kernel::{KernelFunction, Library};
+use crate::memory::Reuse;
 use crate::profile::Profile;
 use crate::trace::{self, Names, Trace};
 use parking_lot::Mutex;
@@ -185,9 +186,6 @@ impl Counts {
     }
 }
 
-/// One more than the largest number of a [`Call`].
-const CALLS: usize = Call::StreamWaitEvent as usize + 1;
-
 /// How a [`Sim`] is made. From [`Sim::builder`].
 #[derive(Clone, Debug)]
 #[must_use]
@@ -203,6 +201,8 @@ pub struct Builder {
     rows: usize,
     steps_max: u64,
     patience: Duration,
+    pub(crate) reuse: Option<Reuse>,
+    pub(crate) quiet_max: u64,
 }
 
 impl Default for Builder {
@@ -219,6 +219,8 @@ impl Default for Builder {
             rows: 4096,
             steps_max: u64::MAX,
             patience: Duration::from_secs(5),
+            reuse: None,
+            quiet_max: u64::MAX,
         }
     }
 }
@@ -279,6 +281,12 @@ impl Builder {
         self
     }
 
+    /// In which order addresses and handles are handed out again; as the seed has it unless said.
+    pub fn reuse(mut self, reuse: Reuse) -> Self {
+        self.reuse = Some(reuse);
+        self
+    }
+
     /// How many rows of the trace are kept; 4,096 unless said.
     pub fn trace_rows(mut self, rows: usize) -> Self {
         self.rows = rows;
@@ -288,6 +296,12 @@ impl Builder {
     /// After how many steps a scheduled run counts as endless; never unless said.
     pub fn steps_max(mut self, steps: u64) -> Self {
         self.steps_max = steps;
+        self
+    }
+
+    /// After how many steps in which nothing was submitted and nothing completed a scheduled run counts as endless.
+    pub(crate) fn quiet_max(mut self, steps: u64) -> Self {
+        self.quiet_max = steps;
         self
     }
 
@@ -305,13 +319,24 @@ impl Builder {
     pub fn build(self) -> Sim {
         let schedule = match self.drive {
             Drive::Stepped => Schedule::First,
-            _ => Schedule::Seeded(Seeded::new(self.seed, self.policy)),
+            _ => return self.assemble_seeded(true),
         };
         self.assemble(schedule, true)
     }
 
     pub(crate) fn keeps_trace(&self) -> bool {
         self.rows > 0
+    }
+
+    /// The device whose schedule, and whose order of reuse, its seed decides, for a run whose schedule decides every move.
+    pub(crate) fn build_seeded(&self) -> Sim {
+        self.assemble_seeded(false)
+    }
+
+    fn assemble_seeded(&self, moves_itself: bool) -> Sim {
+        let mut seeded = self.clone();
+        seeded.reuse = Some(self.reuse.unwrap_or(Reuse::of_seed(self.seed)));
+        seeded.assemble(Schedule::Seeded(Seeded::new(self.seed, self.policy)), moves_itself)
     }
 
     /// As [`build`](Self::build), for a run whose schedule decides every move.
@@ -326,8 +351,10 @@ impl Builder {
         if let Some(bytes) = self.device_bytes {
             engine.set_device_bytes(bytes);
         }
+        engine.set_reuse(self.reuse.unwrap_or_default());
         let mut world = World::new(engine, schedule, Trace::new(self.rows), self.steps_max);
         world.patience = self.patience;
+        world.quiet_max = self.quiet_max;
         name_kernels(&mut world);
         let shared = Arc::new(Shared::new(world));
         let device = (self.drive == Drive::Threaded)
@@ -600,7 +627,8 @@ impl Sim {
 
     /// Lets the device run out and reports, leaks included. Call it when all that used the device has been let go.
     ///
-    /// What is still allocated after the device was lost is not called a leak: it must not be released then (P11).
+    /// What is still allocated after the device was lost is not called a leak: it must not be released then (P11). Where a
+    /// kernel's panic lost it, what nobody tried to give back is.
     pub fn finish(&self) -> Report {
         self.shared().world.lock().stalled.clear();
         self.run_to_idle();
@@ -616,12 +644,27 @@ impl Sim {
             captures: live.captures as u64,
             modules: live.modules as u64,
         };
-        if world.engine.lost().is_none() {
+        let missed = match world.engine.lost() {
+            None => Some(leaks),
+            // The program's own doing excuses only what it tried to give back and could not.
+            Some(_) if world.engine.is_lost_by_panic() => {
+                Some(leaks.without(|call| world.engine.refused_since_lost(call)))
+            }
+            Some(_) => None,
+        };
+        if let Some(missed) = missed {
             let before = world.checkers.findings.all().len();
-            leaks.report(&mut world.checkers.findings);
+            missed.report(&mut world.checkers.findings);
             world.note_findings(before);
         }
         self.report_of(&world, Some(leaks))
+    }
+
+    /// Lets the device run out and reports what was found by then. What is left alive is not looked at.
+    pub(crate) fn run_out(&self) -> Report {
+        self.shared().world.lock().stalled.clear();
+        self.run_to_idle();
+        self.report()
     }
 
     /// The trace so far as lanes of text: the last `rows` rows.

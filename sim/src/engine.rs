@@ -52,27 +52,29 @@ mod registration;
 mod reset;
 mod run;
 mod stream;
+mod table;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use slab::Slab;
-use tenure::driver::{Capabilities, CaptureMode};
+use tenure::driver::{Call, Capabilities, CaptureMode};
 
 use self::capture::Capture;
 use self::graph::{Executable, Graph};
 use self::mark::Mark;
 use self::registration::Registration;
 use self::stream::{Position, Stream, Work};
+use self::table::Table;
 use crate::code::Code;
 use crate::event::{
     AllocationId, BlockedOn, CallName, CaptureId, Event, EventId, ExecutableId, GraphId, HostThread, OpId,
     RegistrationId, StreamHandle, StreamId, Violation,
 };
 use crate::fault::{Fault, Plan, Verdict};
-use crate::host_memory::{HostMap, TrustedMap};
+use crate::host_memory::{HostMap, PinnedBlock, TrustedMap};
 use crate::kernel::{Bound, KernelFunction, Library};
-use crate::memory::DeviceMemory;
+use crate::memory::{DeviceMemory, Reuse};
 use crate::profile::{Profile, Quirk};
 
 pub use self::host_function::FunctionCall;
@@ -238,13 +240,14 @@ struct Numbers {
     capture: u64,
     graph: u64,
     executable: u64,
+    module: u64,
 }
 
 impl Default for Numbers {
     /// A capture's number is never 0, which stands for none.
     fn default() -> Self {
-        let (op, stream, event, allocation, registration, graph, executable) = (0, 0, 0, 0, 0, 0, 0);
-        Self { op, stream, event, allocation, registration, capture: 1, graph, executable }
+        let (op, stream, event, allocation, registration, graph, executable, module) = (0, 0, 0, 0, 0, 0, 0, 0);
+        Self { op, stream, event, allocation, registration, capture: 1, graph, executable, module }
     }
 }
 
@@ -257,22 +260,28 @@ pub struct Engine {
     map: Box<dyn HostMap>,
 
     streams: Slab<Stream>,
-    stream_handles: Slab<u32>,
+    stream_handles: Table<u32>,
     busy: Vec<u32>,
     blocking_streams: u32,
     /// The default stream of each host thread that has named its own.
     per_thread: Vec<Option<u32>>,
-    marks: Slab<Mark>,
+    marks: Table<Mark>,
     /// Events whose time somebody may ask for.
     timed: Vec<(EventId, u32)>,
     memory: DeviceMemory,
-    pins: Slab<Registration>,
+    pins: Table<Registration>,
     pins_by_base: BTreeMap<usize, u32>,
     pins_longest: usize,
-    modules: Slab<()>,
+    /// Page-locked memory that was freed: kept mapped for a while.
+    freed_pins: VecDeque<PinnedBlock>,
+    /// Host ranges that went back to the system while work was pending.
+    gone: Vec<registration::Gone>,
+    reuse: Reuse,
+    modules: Table<module::Module>,
+    functions: Table<module::Function>,
     captures: Slab<Capture>,
-    graphs: Slab<Graph>,
-    executables: Slab<Executable>,
+    graphs: Table<Graph>,
+    executables: Table<Executable>,
     modes: Vec<CaptureMode>,
     last_errors: Vec<Code>,
     /// What calls have made that failed all the same: nobody can give it back.
@@ -281,7 +290,12 @@ pub struct Engine {
 
     functions_running: Vec<host_function::Running>,
     lost: Option<Code>,
+    /// A kernel's panic lost it: that is the program's own doing.
+    lost_by_panic: bool,
+    /// Calls refused since it was lost, by kind.
+    refused_since_lost: [u32; CALLS],
     now_ns: u64,
+    completions: u64,
     next: Numbers,
     current: Current,
     log: Vec<Event>,
@@ -306,27 +320,34 @@ impl Engine {
             faults: Plan::default(),
             map: Box::new(TrustedMap),
             streams: Slab::new(),
-            stream_handles: Slab::new(),
+            stream_handles: Table::new(),
             busy: Vec::new(),
             blocking_streams: 0,
             per_thread: Vec::new(),
-            marks: Slab::new(),
+            marks: Table::new(),
             timed: Vec::new(),
             memory,
-            pins: Slab::new(),
+            pins: Table::new(),
             pins_by_base: BTreeMap::new(),
             pins_longest: 0,
-            modules: Slab::new(),
+            freed_pins: VecDeque::new(),
+            gone: Vec::new(),
+            reuse: Reuse::default(),
+            modules: Table::new(),
+            functions: Table::new(),
             captures: Slab::new(),
-            graphs: Slab::new(),
-            executables: Slab::new(),
+            graphs: Table::new(),
+            executables: Table::new(),
             modes: Vec::new(),
             last_errors: Vec::new(),
             orphans: Live::default(),
             resets: 0,
             functions_running: Vec::new(),
             lost: None,
+            lost_by_panic: false,
+            refused_since_lost: [0; CALLS],
             now_ns: 0,
+            completions: 0,
             next: Numbers::default(),
             current: Current {
                 thread: HostThread(0),
@@ -377,6 +398,19 @@ impl Engine {
         self.map = map;
     }
 
+    /// Says in which order addresses and handles that were given back are handed out again.
+    pub fn set_reuse(&mut self, reuse: Reuse) {
+        self.reuse = reuse;
+        self.memory.set_reuse(reuse);
+        self.stream_handles.set_reuse(reuse);
+        self.marks.set_reuse(reuse);
+        self.pins.set_reuse(reuse);
+        self.modules.set_reuse(reuse);
+        self.functions.set_reuse(reuse);
+        self.graphs.set_reuse(reuse);
+        self.executables.set_reuse(reuse);
+    }
+
     /// Adds something to go wrong.
     pub fn add_fault(&mut self, fault: Fault) {
         self.faults.add(fault);
@@ -410,8 +444,12 @@ impl Engine {
 
     /// Adds an event that only the drive can know: host accesses, order between threads.
     pub fn tell(&mut self, event: Event) {
-        if let Event::HostMemoryGone { start, bytes, .. } = event {
-            self.note_host_memory_gone(start, bytes);
+        match event {
+            Event::HostMemoryGone { start, bytes, .. } => self.note_host_memory_gone(start, bytes),
+            Event::HostAccessed { thread, start, bytes, access } => {
+                self.check_host_access(thread, start, bytes, access);
+            }
+            _ => {}
         }
         self.push(event);
     }
@@ -468,6 +506,21 @@ impl Engine {
             self.last_errors.resize(index + 1, Code::SUCCESS);
         }
         self.last_errors[index] = code;
+    }
+
+    /// Grows by each submission and each completion.
+    pub(crate) fn progress(&self) -> u64 {
+        self.next.op + self.completions
+    }
+
+    /// Whether a kernel's panic lost the device.
+    pub(crate) fn is_lost_by_panic(&self) -> bool {
+        self.lost_by_panic
+    }
+
+    /// How many calls of this kind were refused since the device was lost.
+    pub(crate) fn refused_since_lost(&self, call: Call) -> u64 {
+        u64::from(self.refused_since_lost[call as usize])
     }
 
     /// How many objects live, but for those that a call made which then failed.
@@ -649,6 +702,11 @@ impl Engine {
             }
             Some(code) => {
                 self.lose_device_if_sticky(code);
+                if let CallName::Core(call) = call
+                    && self.lost.is_some()
+                {
+                    self.refused_since_lost[call as usize] += 1;
+                }
                 Err(code)
             }
         }
@@ -673,6 +731,12 @@ impl Engine {
         }
     }
 
+    /// For what is wrong: told also where events are off.
+    #[cold]
+    fn push_always(&mut self, event: Event) {
+        self.log.push(event);
+    }
+
     fn push_called(&mut self, code: Code) {
         let Current { thread, call, stream, verdict } = self.current;
         match (code, verdict) {
@@ -691,6 +755,14 @@ impl Engine {
 
     fn violate(&mut self, violation: Violation) {
         self.push(Event::Violation(violation));
+    }
+
+    /// The answer of a call that its contract forbids.
+    #[cold]
+    fn refuse(&mut self, code: Code) -> Code {
+        let Current { thread, call, .. } = self.current;
+        self.violate(Violation::Refused { thread, call, code });
+        code
     }
 
     /// A handle names nothing any more. One from before a reset is refused and nothing else: nobody was told of that.
@@ -743,6 +815,9 @@ fresh_ids! {
     fresh_executable executable ExecutableId;
 }
 
+/// One more than the largest number of a [`Call`].
+pub(crate) const CALLS: usize = Call::StreamWaitEvent as usize + 1;
+
 // Handle values: far apart by kind, so that one is never taken for another, and no small numbers.
 const STREAMS: u64 = 0x51_0000_0000;
 const EVENTS: u64 = 0x52_0000_0000;
@@ -756,6 +831,11 @@ const HANDLE_STRIDE: u64 = 64;
 
 fn is_of(resets: u64, handle: u64) -> bool {
     handle % HANDLE_STRIDE == resets % HANDLE_STRIDE
+}
+
+/// Whether a handle's value is that of a stream.
+pub(crate) fn is_stream(handle: u64) -> bool {
+    (STREAMS..EVENTS).contains(&handle)
 }
 
 impl Engine {

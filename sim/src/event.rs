@@ -343,6 +343,81 @@ pub enum Violation {
         /// The call.
         call: CallName,
     },
+    /// A call was made that the driver's contract forbids. It was refused, and nothing says that anybody minded.
+    Refused {
+        /// The thread.
+        thread: HostThread,
+        /// The call.
+        call: CallName,
+        /// The answer.
+        code: Code,
+    },
+    /// Memory was given back by the call of another kind of memory.
+    WrongFree {
+        /// The thread.
+        thread: HostThread,
+        /// The call.
+        call: CallName,
+        /// The address.
+        address: u64,
+    },
+    /// The two ends of a copy share bytes: what it leaves there is not defined.
+    OverlappingCopy {
+        /// The copy.
+        op: OpId,
+        /// How many bytes it moves.
+        bytes: u64,
+    },
+    /// A stream was destroyed while it captured.
+    CapturingStreamDestroyed {
+        /// The thread.
+        thread: HostThread,
+        /// The stream.
+        stream: StreamId,
+        /// The capture.
+        capture: CaptureId,
+    },
+    /// Host code touched page-locked memory of the driver's that it had freed, or past its end.
+    HostAccess {
+        /// The thread.
+        thread: HostThread,
+        /// What was wrong.
+        why: BadAccess,
+        /// The address.
+        address: u64,
+        /// How many bytes.
+        bytes: u64,
+        /// How.
+        access: Access,
+    },
+    /// Code was unloaded while work that runs it was pending.
+    CodeInUse {
+        /// The thread.
+        thread: HostThread,
+        /// The work.
+        op: OpId,
+    },
+    /// A graph was launched that runs code which was unloaded.
+    CodeGone {
+        /// The thread.
+        thread: HostThread,
+        /// The kernel.
+        kernel: KernelId,
+    },
+}
+
+impl Violation {
+    /// The thread that broke a call's contract, where it is one that did.
+    pub(crate) fn caller(&self) -> Option<HostThread> {
+        match *self {
+            Self::Refused { thread, .. }
+            | Self::WrongFree { thread, .. }
+            | Self::CapturingStreamDestroyed { thread, .. }
+            | Self::CodeInUse { thread, .. }
+            | Self::CodeGone { thread, .. } => Some(thread),
+            _ => None,
+        }
+    }
 }
 
 /// One thing that happened. In the order in which the engine did them.
@@ -678,6 +753,15 @@ pub enum Event {
     },
 
     // --- the end of the device, and what is wrong
+    /// A kernel panicked: on a real device it would have gone out of its memory, or trapped.
+    KernelPanicked {
+        /// The operation.
+        op: OpId,
+        /// The kernel.
+        kernel: KernelId,
+        /// What it said.
+        message: Arc<str>,
+    },
     /// Other code reset the device: nothing that was made before is there any more, and nothing of it runs.
     DeviceReset {
         /// Which thread did.

@@ -112,6 +112,23 @@ impl PinnedBlock {
     pub fn pointer(&self) -> HostPointer {
         HostPointer(self.pointer)
     }
+
+    /// How long it is.
+    pub(crate) fn bytes(&self) -> usize {
+        self.layout.size()
+    }
+
+    /// Its addresses.
+    pub(crate) fn range(&self) -> Range<usize> {
+        let start = self.pointer().address();
+        start..start + self.bytes()
+    }
+
+    /// Fills it with what new memory holds.
+    pub(crate) fn soil(&mut self) {
+        // SAFETY: P4. The block has as many bytes, and is nobody's but ours.
+        unsafe { fill(HostPointer(self.pointer), LEFTOVER, self.bytes()) };
+    }
 }
 
 impl Drop for PinnedBlock {

@@ -1,8 +1,8 @@
 //! The simulated device's memory: slots of real bytes behind addresses that no host pointer equals.
 //!
 //! Every allocation lies in a *slot*, a stripe of the address space of its own, so that an access past an end never
-//! falls into a neighbour. Slots are handed out again at once, last freed first: the same address with another content
-//! is what finds code that takes an address for an identity (O7). A slot has two sides, since stream-ordered memory
+//! falls into a neighbour. Slots are handed out again as [`Reuse`] says: the same address with another content is what
+//! finds code that takes an address for an identity (O7), and one that nobody has again is what finds its late use. A slot has two sides, since stream-ordered memory
 //! changes hands on the host before it does on the device:
 //!
 //! | side | changes at | answers |
@@ -10,8 +10,11 @@
 //! | `named` | the call | may this address be freed, and how |
 //! | `state` | the operation, when it runs | may this access happen |
 //!
-//! New and freed memory is filled with a pattern each. What was written is kept as a few ranges an allocation, so that
+//! New and freed memory is filled with a pattern each; large memory where it is touched, so that what is only reserved
+//! costs nothing. What was written is kept as a few ranges an allocation, so that
 //! reading what nobody wrote can be told.
+
+use std::collections::VecDeque;
 
 use smallvec::SmallVec;
 use tenure::driver::DeviceAddress;
@@ -23,10 +26,74 @@ pub const UNINITIALISED: u8 = 0xC5;
 /// Fills freed device memory.
 pub const FREED: u8 = 0xDF;
 
+/// Larger blocks get their pattern chunk by chunk, as they are touched.
+const LARGE: u64 = 1 << 18;
+const CHUNK: u64 = 1 << 16;
+
 const DEVICE_BASE: u64 = 1 << 62;
 const ALIAS_BASE: u64 = 1 << 61;
 const STRIPE_BITS: u32 = 38;
 const STRIPE_MASK: u64 = (1 << STRIPE_BITS) - 1;
+
+/// In which order what was given back is handed out again: addresses, and values of handles.
+///
+/// A program that goes on using what it gave back is seen where nobody has it yet, and one that takes a value for an
+/// identity where somebody has (O7). So schedules differ in this, by their seeds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reuse {
+    /// What was given back last comes first.
+    #[default]
+    LastFreed,
+    /// What was given back first comes first.
+    OldestFreed,
+    /// New values, as long as there are some.
+    Withheld,
+}
+
+impl Reuse {
+    /// The order that a seed means, apart from how it schedules.
+    pub fn of_seed(seed: u64) -> Self {
+        match (seed ^ (seed >> 2)) % 3 {
+            0 => Self::LastFreed,
+            1 => Self::Withheld,
+            _ => Self::OldestFreed,
+        }
+    }
+}
+
+/// Numbers that were given back, in that order.
+#[derive(Debug, Default)]
+pub(crate) struct Freed {
+    numbers: VecDeque<u32>,
+    reuse: Reuse,
+}
+
+impl Freed {
+    pub(crate) fn set_reuse(&mut self, reuse: Reuse) {
+        self.reuse = reuse;
+    }
+
+    pub(crate) fn is_withheld(&self) -> bool {
+        self.reuse == Reuse::Withheld
+    }
+
+    pub(crate) fn give_back(&mut self, number: u32) {
+        self.numbers.push_back(number);
+    }
+
+    /// A number to use again, if one is to be.
+    pub(crate) fn take(&mut self) -> Option<u32> {
+        match self.reuse {
+            Reuse::LastFreed => self.numbers.pop_back(),
+            Reuse::OldestFreed => self.numbers.pop_front(),
+            Reuse::Withheld if self.numbers.len() > WITHHELD_MAX => self.numbers.pop_front(),
+            Reuse::Withheld => None,
+        }
+    }
+}
+
+/// How many numbers are withheld before the oldest is used again after all.
+pub(crate) const WITHHELD_MAX: usize = 4096;
 
 /// Bytes, aligned for every element type.
 #[derive(Clone, Debug, Default)]
@@ -49,6 +116,11 @@ impl Block {
     /// Its bytes, to write.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut bytemuck::cast_slice_mut(&mut self.words)[..self.bytes]
+    }
+
+    /// `bytes` bytes of zero, which cost nothing before they are touched.
+    fn untouched(bytes: usize) -> Self {
+        Self { words: vec![0; bytes.div_ceil(16)], bytes }
     }
 
     fn refill(&mut self, bytes: usize, value: u8) {
@@ -142,6 +214,9 @@ enum State {
 #[derive(Debug)]
 struct Slot {
     block: Block,
+    /// Of a large block: which chunks have got the pattern of new memory, one bit each. Empty for a small one, which has
+    /// it from the start.
+    prepared: Vec<u64>,
     state: State,
     written: Written,
     named: Option<Named>,
@@ -152,7 +227,7 @@ struct Slot {
 #[derive(Debug)]
 pub struct DeviceMemory {
     slots: Vec<Slot>,
-    free: Vec<u32>,
+    free: Freed,
     named_bytes: u64,
     limit: u64,
 }
@@ -160,7 +235,12 @@ pub struct DeviceMemory {
 impl DeviceMemory {
     /// Empty memory of `limit` bytes.
     pub fn new(limit: u64) -> Self {
-        Self { slots: Vec::new(), free: Vec::new(), named_bytes: 0, limit }
+        Self { slots: Vec::new(), free: Freed::default(), named_bytes: 0, limit }
+    }
+
+    /// Says in which order slots are handed out again.
+    pub fn set_reuse(&mut self, reuse: Reuse) {
+        self.free.set_reuse(reuse);
     }
 
     /// Changes how much there is; what is allocated stays.
@@ -178,12 +258,13 @@ impl DeviceMemory {
         self.slots.iter().filter(|slot| slot.named.is_some()).count()
     }
 
-    /// Names `bytes` bytes, in `reuse` if given, else in the slot freed last. `None`: out of memory.
+    /// Names `bytes` bytes, in `reuse` if given, else in a slot that was given back, if one is to be used again. `None`:
+    /// out of memory.
     pub fn name(&mut self, named: Named, reuse: Option<u32>) -> Option<(u32, DeviceAddress)> {
         if named.bytes > STRIPE_MASK || self.named_bytes.saturating_add(named.bytes) > self.limit {
             return None;
         }
-        let slot = reuse.or_else(|| self.free.pop()).unwrap_or_else(|| self.grow());
+        let slot = reuse.or_else(|| self.free.take()).unwrap_or_else(|| self.grow());
         self.named_bytes += named.bytes;
         self.slots[slot as usize].named = Some(named);
         Some((slot, address(slot)))
@@ -193,6 +274,7 @@ impl DeviceMemory {
         let slot = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
         self.slots.push(Slot {
             block: Block::default(),
+            prepared: Vec::new(),
             state: State::Empty,
             written: Written::default(),
             named: None,
@@ -255,7 +337,13 @@ impl DeviceMemory {
     /// Device side of an allocation: the memory begins to exist.
     pub fn bring_up(&mut self, slot: u32, allocation: AllocationId, bytes: u64) {
         let held = &mut self.slots[slot as usize];
-        held.block.refill(bytes as usize, UNINITIALISED);
+        held.prepared.clear();
+        if bytes <= LARGE {
+            held.block.refill(bytes as usize, UNINITIALISED);
+        } else {
+            held.block = Block::untouched(bytes as usize);
+            held.prepared.resize(bytes.div_ceil(CHUNK).div_ceil(64) as usize, 0);
+        }
         held.state = State::Live { allocation, bytes };
         held.written.clear();
     }
@@ -264,7 +352,12 @@ impl DeviceMemory {
     pub fn take_down(&mut self, slot: u32) -> Option<AllocationId> {
         let held = &mut self.slots[slot as usize];
         let State::Live { allocation, .. } = held.state else { return None };
-        held.block.bytes_mut().fill(FREED);
+        if held.prepared.is_empty() && !self.free.is_withheld() {
+            held.block.bytes_mut().fill(FREED);
+        } else {
+            held.block = Block::default();
+            held.prepared = Vec::new();
+        }
         held.state = State::Freed;
         Some(allocation)
     }
@@ -292,7 +385,7 @@ impl DeviceMemory {
 
     /// Puts a slot that nothing names or uses where the next allocation takes it from.
     pub fn hand_back(&mut self, slot: u32) {
-        self.free.push(slot);
+        self.free.give_back(slot);
     }
 
     /// The allocation that an access of `bytes` at `offset` falls into.
@@ -324,6 +417,24 @@ impl DeviceMemory {
     /// Lends a slot's block to a kernel.
     pub fn lend(&mut self, slot: u32) -> Block {
         std::mem::take(&mut self.slots[slot as usize].block)
+    }
+
+    /// Before a range is touched: new memory gets its pattern, where it has not yet.
+    pub fn prepare(&mut self, slot: u32, offset: u64, bytes: u64) {
+        let Slot { block, prepared, .. } = &mut self.slots[slot as usize];
+        if prepared.is_empty() || bytes == 0 {
+            return;
+        }
+        for chunk in offset / CHUNK..=(offset + bytes - 1) / CHUNK {
+            let bit = 1 << (chunk % 64);
+            let word = &mut prepared[(chunk / 64) as usize];
+            if *word & bit == 0 {
+                *word |= bit;
+                let start = (chunk * CHUNK) as usize;
+                let end = (start + CHUNK as usize).min(block.bytes);
+                block.bytes_mut()[start..end].fill(UNINITIALISED);
+            }
+        }
     }
 
     /// Takes a lent block back.
@@ -434,5 +545,21 @@ mod tests {
         }
         assert!(written.ranges.len() <= RANGES_MAX);
         assert!(written.covers(10_090, 10_091));
+    }
+
+    #[test]
+    fn large_memory_gets_its_pattern_where_it_is_touched() {
+        let mut memory = DeviceMemory::new(1 << 40);
+        let bytes = 1 << 34;
+        let (slot, _) = memory.name(named(1, bytes), None).expect("there is room");
+        memory.bring_up(slot, AllocationId(1), bytes);
+        let at = bytes - CHUNK - 8;
+        memory.prepare(slot, at, 16);
+        assert_eq!(memory.bytes(slot)[at as usize..][..16], [UNINITIALISED; 16]);
+        memory.bytes_mut(slot)[at as usize] = 1;
+        memory.prepare(slot, at, 1);
+        assert_eq!(memory.bytes(slot)[at as usize], 1, "only once");
+        memory.take_down(slot);
+        assert_eq!(memory.check(slot, 0, 1), Err(BadAccess::Freed));
     }
 }

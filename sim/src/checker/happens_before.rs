@@ -8,7 +8,7 @@ use super::order::{Epoch, Lane, Lanes, Position};
 use super::shadow::{Conflict, Mark, Ranges, Region, Seen};
 use super::{Findings, Line};
 use crate::event::{
-    Access, AllocationId, Event, EventId, ExecutableId, GraphShape, HostThread, Memory, MemoryOrder, OpId,
+    Access, AllocationId, Event, EventId, ExecutableId, GraphShape, HostThread, Memory, MemoryOrder, OpId, PinKind,
     RegistrationId, StreamId, Violation, WorkKind,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -50,10 +50,13 @@ pub(crate) struct HappensBefore {
     launches: FxHashMap<OpId, Launch>,
     allocations: FxHashMap<AllocationId, Region<Label>>,
     host_ranges: Ranges<Label>,
+    /// How many host ranges are kept before those that everybody knows are forgotten.
+    host_ranges_max: usize,
     registrations: FxHashMap<RegistrationId, Registered>,
     /// What was known when the thread's present call began; for calls that must not lean on their own waiting.
     call_begins: FxHashMap<HostThread, Position>,
     function: Option<OpId>,
+    is_lost: bool,
     gains: VecDeque<Gain>,
     figures: OrderFigures,
     reported: FxHashSet<(u32, u32, Memory)>,
@@ -65,6 +68,7 @@ struct Registered {
     base: u64,
     alias: u64,
     bytes: u64,
+    kind: PinKind,
 }
 
 #[derive(Clone, Debug)]
@@ -72,6 +76,8 @@ struct StreamLane {
     lane: Lane,
     /// Operation `n` is at place `offset + n`. Grows by the nodes of graphs that ran here.
     offset: u64,
+    /// The last operation that has completed.
+    last: Option<OpId>,
 }
 
 #[derive(Debug)]
@@ -122,9 +128,11 @@ impl HappensBefore {
             launches: FxHashMap::default(),
             allocations: FxHashMap::default(),
             host_ranges: Ranges::new(),
+            host_ranges_max: HOST_RANGES_MAX,
             registrations: FxHashMap::default(),
             call_begins: FxHashMap::default(),
             function: None,
+            is_lost: false,
             gains: VecDeque::new(),
             figures: OrderFigures::default(),
             reported: FxHashSet::default(),
@@ -158,7 +166,13 @@ impl HappensBefore {
 
     /// What is known about an access that the engine refused.
     pub(crate) fn describe(&self, violation: &Violation, findings: &Findings) -> Context {
-        let Violation::Access { op, address, .. } = violation else { return Context::default() };
+        let (op, address) = match violation {
+            Violation::Access { op, address, .. } => (op, address),
+            Violation::OverlappingCopy { op, .. } | Violation::CodeInUse { op, .. } => {
+                return Context { who: self.who(*op, findings), ..Context::default() };
+            }
+            _ => return Context::default(),
+        };
         let pending = self.pending.get(op);
         let begins_in = |start: u64, bytes: u64| (start..start + bytes).contains(address);
         let holds = |at: &Registered| begins_in(at.base, at.bytes) || begins_in(at.alias, at.bytes);
@@ -183,7 +197,10 @@ impl HappensBefore {
                 self.figures.edges += 1;
                 self.after(*op, *record);
             }
-            Event::Ordered { op, after } => self.after(*op, *after),
+            Event::Ordered { op, after } => {
+                self.remember(*after);
+                self.after(*op, *after);
+            }
             Event::Recorded { event, op } => {
                 let before = self.events.insert(*event, *op);
                 self.keep(*op, before);
@@ -222,11 +239,17 @@ impl HappensBefore {
             Event::StreamGone { stream } => self.stream_gone(*stream),
             Event::Allocated { allocation, bytes, order, .. } => self.allocated(*allocation, *bytes, *order),
             Event::Freed { allocation, order } => self.freed(*allocation, *order, findings),
-            Event::Registered { registration, base, bytes, alias, .. } => {
-                let registered = Registered { base: *base, alias: alias.0, bytes: *bytes };
+            Event::Registered { registration, base, bytes, alias, kind, .. } => {
+                let registered = Registered { base: *base, alias: alias.0, bytes: *bytes, kind: *kind };
                 self.registrations.insert(*registration, registered);
-                self.host_ranges.add(*base..*base + *bytes);
+                if *kind == PinKind::Allocated {
+                    self.host_ranges.forget(*base..*base + *bytes);
+                }
             }
+            Event::HostMemoryGone { thread, start, bytes } if *bytes > 0 => {
+                self.host_memory_gone(*thread, *start..start.saturating_add(*bytes), findings);
+            }
+            Event::DeviceLost { .. } => self.is_lost = true,
             Event::Unregistered { registration, thread } => self.unregistered(*registration, *thread, findings),
             _ => {}
         }
@@ -243,6 +266,17 @@ impl HappensBefore {
         if let Some(pending) = self.pending.get_mut(&op) {
             pending.after.push(earlier);
             self.kept.entry(earlier).or_default().uses += 1;
+        }
+    }
+
+    /// Somebody asks for an operation that may have completed when nobody did: it can only be the last of its stream.
+    fn remember(&mut self, op: OpId) {
+        if self.pending.contains_key(&op) || self.kept.contains_key(&op) {
+            return;
+        }
+        if let Some(at) = self.streams.values().find(|at| at.last == Some(op)) {
+            let position = Some(at.lane.position().clone());
+            self.kept.insert(op, Kept { uses: 0, position });
         }
     }
 
@@ -301,9 +335,9 @@ impl HappensBefore {
         if let Some((launch, index)) = pending.node {
             return self.node_ended(launch, index);
         }
-        if let Some(kept) = self.kept.get_mut(&op)
-            && let Some(stream) = self.streams.get(&pending.stream)
-        {
+        let Some(stream) = self.streams.get_mut(&pending.stream) else { return };
+        stream.last = Some(op);
+        if let Some(kept) = self.kept.get_mut(&op) {
             kept.position = Some(stream.lane.position().clone());
         }
     }
@@ -425,17 +459,16 @@ impl HappensBefore {
         let Some(pending) = self.pending.get(&op) else { return };
         let label = Label::Operation { op, stream: pending.stream, work: pending.work };
         let Some(lane) = lane_of(pending, &self.launches, &self.streams) else { return };
-        let region = match memory {
-            Memory::Device(allocation) => self.allocations.get_mut(&allocation),
-            Memory::Host(_) => host_region(&mut self.host_ranges, &range),
-        };
-        let Some(region) = region else { return };
         let mark = Mark { epoch: lane.position().epoch(), label };
-        let seen = region.access(range, access, lane.position(), mark);
+        let seen = match memory {
+            Memory::Device(allocation) => {
+                let Some(region) = self.allocations.get_mut(&allocation) else { return };
+                region.access(range, access, lane.position(), mark)
+            }
+            Memory::Host(_) => self.host_ranges.access(range, access, lane.position(), mark),
+        };
         self.saw(&seen, Use { label, access, memory, lane: mark.epoch.lane }, race_line, findings);
-        if self.host_ranges.len() > HOST_RANGES_MAX {
-            self.forget_known_host_ranges();
-        }
+        self.bound_host_ranges();
     }
 
     fn host_accessed(&mut self, thread: HostThread, range: Range<u64>, access: Access, findings: &mut Findings) {
@@ -447,13 +480,29 @@ impl HappensBefore {
         let position = lane.position().clone();
         let label = Label::Host(thread);
         let mark = Mark { epoch: position.epoch(), label };
-        let overlapping = self.host_ranges.overlapping(range);
-        let seen: SmallVec<[_; 2]> =
-            overlapping.map(|(part, region)| region.access(part, access, &position, mark)).collect();
+        let seen = self.host_ranges.access(range, access, &position, mark);
         let access = Use { label, access, memory: Memory::Host(None), lane: mark.epoch.lane };
-        for seen in seen {
-            self.saw(&seen, access, |_| Line::O3, findings);
+        self.saw(&seen, access, |_| Line::O3, findings);
+        self.bound_host_ranges();
+    }
+
+    /// Host memory ends: nothing that used it may be unordered, and what lies there later is other memory.
+    fn host_memory_gone(&mut self, thread: HostThread, range: Range<u64>, findings: &mut Findings) {
+        let touches = |at: &Registered| at.base < range.end && range.start < at.base + at.bytes;
+        if !self.is_lost && self.registrations.values().any(touches) {
+            let start = range.start;
+            let message = format!(
+                "host thread {thread} gave the memory at {start:#x} back to the system while it was registered"
+            );
+            findings.violation(Line::P4, message);
         }
+        let (label, memory, position) = (Label::Host(thread), Memory::Host(None), self.host.position().clone());
+        if let Some(conflict) = self.host_ranges.unordered(range.clone(), &position, is_of_device) {
+            let seen = Seen { conflict: Some(conflict), ordered: SmallVec::new() };
+            let access = Use { label, access: Access::Write, memory, lane: position.epoch().lane };
+            self.saw(&seen, access, |_| Line::P4, findings);
+        }
+        self.host_ranges.forget(range);
     }
 
     fn allocated(&mut self, allocation: AllocationId, bytes: u64, order: MemoryOrder) {
@@ -478,17 +527,17 @@ impl HappensBefore {
 
     fn unregistered(&mut self, registration: RegistrationId, thread: HostThread, findings: &mut Findings) {
         let Some(registered) = self.registrations.remove(&registration) else { return };
-        let Some(mut region) = self.host_ranges.remove(registered.base) else { return };
+        let range = registered.base..registered.base + registered.bytes;
         let position = self.call_begins.get(&thread).unwrap_or(self.host.position()).clone();
-        let label = Label::Host(thread);
-        let mark = Mark { epoch: position.epoch(), label };
-        let seen = region.access(region.range(), Access::Write, &position, mark);
-        let memory = Memory::Host(Some(registration));
+        let (label, memory) = (Label::Host(thread), Memory::Host(Some(registration)));
         // A host access since the call began is no business of the unregister: only the device's are.
-        let device_only = |conflict: &Conflict<Label>| matches!(conflict.earlier.label, Label::Operation { .. });
-        if seen.conflict.as_ref().is_none_or(device_only) {
-            let access = Use { label, access: Access::Write, memory, lane: mark.epoch.lane };
+        if let Some(conflict) = self.host_ranges.unordered(range.clone(), &position, is_of_device) {
+            let seen = Seen { conflict: Some(conflict), ordered: SmallVec::new() };
+            let access = Use { label, access: Access::Write, memory, lane: position.epoch().lane };
             self.saw(&seen, access, |_| Line::P3, findings);
+        }
+        if registered.kind == PinKind::Allocated {
+            self.host_ranges.forget(range);
         }
     }
 
@@ -559,19 +608,25 @@ impl HappensBefore {
         if !self.lanes.want_sweep() {
             return;
         }
-        let (allocations, ranges, gone) = (&self.allocations, &self.host_ranges, &self.gone);
-        self.lanes.sweep(|lane| {
-            ranges.names(lane)
-                || allocations.values().any(|region| region.names(lane))
-                || gone.iter().any(|(_, at)| at.lane.number() == lane)
-        });
+        let mut named: FxHashSet<u32> = self.gone.iter().map(|(_, at)| at.lane.number()).collect();
+        self.host_ranges.name_lanes(&mut named);
+        self.allocations.values().for_each(|region| region.name_lanes(&mut named));
+        self.lanes.sweep(|lane| named.contains(&lane));
         self.reported.clear();
     }
 
-    fn forget_known_host_ranges(&mut self) {
-        let bases: FxHashSet<u64> = self.registrations.values().map(|registered| registered.base).collect();
-        self.host_ranges.forget_known(self.host.position(), |start| bases.contains(&start));
+    /// Forgets host ranges that everybody knows, once there are twice as many as were left the last time.
+    fn bound_host_ranges(&mut self) {
+        if self.host_ranges.len() > self.host_ranges_max {
+            self.host_ranges.forget_known(self.host.position());
+            self.host_ranges_max = HOST_RANGES_MAX.max(2 * self.host_ranges.len());
+        }
     }
+}
+
+/// Whether the device made an access, a host function included.
+fn is_of_device(label: &Label) -> bool {
+    matches!(label, Label::Operation { .. } | Label::Host(HostThread::FUNCTIONS))
 }
 
 /// An access as it is reported.
@@ -599,7 +654,7 @@ fn stream_lane<'a>(
     streams.entry(stream).or_insert_with(|| {
         let lane = lanes.open(host.position());
         let offset = lane.position().epoch().at;
-        StreamLane { lane, offset }
+        StreamLane { lane, offset, last: None }
     })
 }
 
@@ -613,14 +668,6 @@ fn lane_of<'a>(
         launch.lanes[launch.branches[index as usize] as usize].as_ref()
     });
     branch.or_else(|| streams.get(&pending.stream).map(|at| &at.lane))
-}
-
-/// The region of a host access; a new one where the range lies in none.
-fn host_region<'a>(ranges: &'a mut Ranges<Label>, range: &Range<u64>) -> Option<&'a mut Region<Label>> {
-    if ranges.holding(range).is_none() {
-        ranges.add(range.clone());
-    }
-    ranges.holding(range)
 }
 
 /// Cuts a graph into chains: a node goes on with the branch of a node that it runs after and that none has gone on
@@ -644,7 +691,7 @@ fn branches(shape: &GraphShape) -> Vec<u32> {
 const GAINS_MAX: usize = 64;
 /// How many streams that are gone are remembered for threads that learn late of their end.
 const GONE_MAX: usize = 16;
-/// How many host ranges are kept before those that everybody knows are forgotten.
+/// How many host ranges are kept at least.
 const HOST_RANGES_MAX: usize = 1024;
 /// How many pairs of lanes are reported at most between two sweeps.
 const REPORTED_MAX: usize = 1024;

@@ -3,8 +3,8 @@
 //! The engine says what happened ([`Violation`]); here it gets the name of the promise that was broken.
 
 use super::{Findings, Line};
+use crate::engine::is_stream;
 use crate::event::{Access, BadAccess, Event, Violation};
-use tenure::driver::Call;
 
 /// What the checkers know about an operation that the engine names by number.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +21,13 @@ pub(crate) fn on(event: &Event, findings: &mut Findings) {
     match event {
         Event::ExecutableDestroyed { executable, pending: true } => {
             findings.violation(Line::C4, format!("{executable} was destroyed while a launch of it had not completed"));
+        }
+        Event::KernelPanicked { op, kernel, message } => {
+            let kernel = findings.kernel(*kernel).to_owned();
+            findings.violation(
+                Line::Usage,
+                format!("kernel `{kernel}` ({op}) panicked, and the device is lost: {message}"),
+            );
         }
         Event::StreamDestroyed { stream, pending, .. } if *pending > 0 => {
             findings
@@ -39,7 +46,7 @@ pub(crate) fn engine_found(violation: Violation, context: Context, findings: &mu
             (Line::R2, format!("the host function {op} called the driver: {call}"))
         }
         Violation::StaleHandle { thread, call, handle } => (
-            stale_line(call.name()),
+            stale_line(call.name(), handle),
             format!("{call} on host thread {thread} used handle {handle:#x} after its object's end"),
         ),
         Violation::BadFree { thread, address } => (
@@ -59,8 +66,63 @@ pub(crate) fn engine_found(violation: Violation, context: Context, findings: &mu
         Violation::EventOutlivesStream { event, call } => {
             (Line::S6, format!("{call} used {event} after the end of the stream that it was recorded on"))
         }
+        other => contract_broken(other, &context, findings),
     };
     findings.violation(line, message);
+}
+
+/// What a caller must not do, by the contract of the driver's calls.
+fn contract_broken(violation: Violation, context: &Context, findings: &Findings) -> (Line, String) {
+    match violation {
+        Violation::Refused { thread, call, code } => {
+            let must = must_not(call.name());
+            (refused_line(call.name()), format!("{call} on host thread {thread} was refused ({code}): {must}"))
+        }
+        Violation::WrongFree { thread, call, address } => (
+            Line::O6,
+            format!("{call} on host thread {thread} was given {address:#x}, which is not of that call's memory"),
+        ),
+        Violation::OverlappingCopy { bytes, .. } => {
+            (Line::Usage, format!("{}: source and target share bytes within its {bytes}", context.who))
+        }
+        Violation::CapturingStreamDestroyed { thread, stream, capture } => {
+            (Line::C7, format!("host thread {thread} destroyed {stream} while it captured {capture}"))
+        }
+        Violation::HostAccess { thread, why, address, bytes, access } => {
+            let host = Context { who: format!("host thread {thread}"), ..Context::default() };
+            let line = if why == BadAccess::OutOfRange { Line::Usage } else { Line::P4 };
+            (line, access_message(why, access, address, bytes, &host))
+        }
+        Violation::CodeInUse { thread, .. } => (
+            Line::C4,
+            format!("host thread {thread} unloaded a module while {}, which runs it, was pending", context.who),
+        ),
+        Violation::CodeGone { thread, kernel } => {
+            let kernel = findings.kernel(kernel);
+            (
+                Line::C4,
+                format!("host thread {thread} launched a graph with kernel `{kernel}`, whose module was unloaded"),
+            )
+        }
+        other => (Line::Usage, format!("{other:?}")),
+    }
+}
+
+fn refused_line(call: &str) -> Line {
+    match call {
+        "host_unregister" => Line::P5,
+        "capture_end" => Line::C7,
+        _ => Line::Usage,
+    }
+}
+
+fn must_not(call: &str) -> &'static str {
+    match call {
+        "host_unregister" => "nothing is registered there, or no more",
+        "event_elapsed" => "both events must be timed, recorded and complete",
+        "capture_end" => "a stream that joined the capture was not joined back",
+        _ => "the call's contract forbids it",
+    }
 }
 
 fn access_line(why: BadAccess, context: &Context) -> Line {
@@ -90,6 +152,6 @@ fn access_message(why: BadAccess, access: Access, address: u64, bytes: u64, cont
     format!("{} {verb} {bytes} bytes at {address:#x}, {why}", context.who)
 }
 
-fn stale_line(call: &str) -> Line {
-    if call.starts_with("stream") || call == Call::Launch.name() { Line::S6 } else { Line::O7 }
+fn stale_line(call: &str, handle: u64) -> Line {
+    if call.starts_with("stream") || is_stream(handle) { Line::S6 } else { Line::O7 }
 }

@@ -4,6 +4,7 @@
 //! for a device that has nothing left to do breaks R6, and a lock held by one who waits for the device breaks R3.
 
 use super::{Findings, Line};
+use tenure::driver::Call;
 
 /// Why nobody can go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +56,21 @@ impl Leaks {
     /// Whether nothing was left.
     pub fn is_empty(&self) -> bool {
         Self { modules: 0, ..*self } == Self::default()
+    }
+
+    /// What is left when of each kind as many are taken off as calls to give one back were refused.
+    pub(crate) fn without(&self, refused: impl Fn(Call) -> u64) -> Self {
+        let tried = |calls: &[Call]| calls.iter().map(|call| refused(*call)).sum::<u64>();
+        Self {
+            allocations: self.allocations.saturating_sub(tried(&[Call::Free, Call::FreeAsync])),
+            pins: self.pins.saturating_sub(tried(&[Call::HostFree, Call::HostUnregister])),
+            streams: self.streams.saturating_sub(tried(&[Call::StreamDestroy])),
+            events: self.events.saturating_sub(tried(&[Call::EventDestroy])),
+            graphs: self.graphs.saturating_sub(tried(&[Call::GraphDestroy])),
+            executables: self.executables.saturating_sub(tried(&[Call::ExecutableDestroy])),
+            captures: self.captures.saturating_sub(tried(&[Call::CaptureEnd, Call::StreamDestroy])),
+            modules: self.modules,
+        }
     }
 
     /// Names each kind that was left, with the line that promises that nothing is.

@@ -137,11 +137,13 @@ pub(crate) struct Lanes {
     free: Vec<Epoch>,
     /// Lanes whose sequence is over, with their last place; marks may still name them.
     retired: Vec<Epoch>,
+    /// How many retired lanes make a sweep worth it: twice what the last one left, so that sweeps cost little in all.
+    sweep_at: usize,
 }
 
 impl Lanes {
     pub(crate) fn new() -> Self {
-        Self { next: HOST + 1, free: Vec::new(), retired: Vec::new() }
+        Self { next: HOST + 1, free: Vec::new(), retired: Vec::new(), sweep_at: RETIRED_MAX }
     }
 
     pub(crate) fn host() -> Lane {
@@ -165,18 +167,19 @@ impl Lanes {
 
     /// Whether enough lanes wait for a sweep to be worth one.
     pub(crate) fn want_sweep(&self) -> bool {
-        self.retired.len() >= RETIRED_MAX
+        self.retired.len() >= self.sweep_at
     }
 
     /// Frees the retired lanes that `is_named` does not find anywhere.
     pub(crate) fn sweep(&mut self, is_named: impl Fn(u32) -> bool) {
         let (named, free): (Vec<_>, Vec<_>) = self.retired.drain(..).partition(|epoch| is_named(epoch.lane));
         self.free.extend(free);
+        self.sweep_at = RETIRED_MAX.max(2 * named.len());
         self.retired = named;
     }
 }
 
-/// How many lanes of gone streams may wait.
+/// How many lanes of gone streams wait at least.
 const RETIRED_MAX: usize = 64;
 
 #[cfg(test)]

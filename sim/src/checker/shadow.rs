@@ -1,11 +1,12 @@
 //! Who used which bytes last: a shadow of memory, as few cells as the accesses have different ends.
 //!
-//! A *region* is one allocation or one host range. Its cells cut it where accesses began and ended; a write over
-//! several cells makes them one again. A cell keeps its last write and, since then, the last read of each lane that is
+//! A *region* is one allocation; host memory is one map of *cells*, since ranges of it overlap as programs like. Cells cut
+//! memory where accesses began and ended; a write over several cells makes them one again. A cell keeps its last write and, since then, the last read of each lane that is
 //! not ordered before a later one: all that a race can be seen from (FastTrack).
 
 use super::order::{Epoch, Position};
 use crate::event::Access;
+use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -91,7 +92,7 @@ impl<L: Copy> Cell<L> {
     }
 }
 
-/// The cells of one allocation or host range.
+/// The cells of one allocation.
 #[derive(Clone, Debug)]
 pub(crate) struct Region<L> {
     end: u64,
@@ -107,6 +108,16 @@ pub(crate) struct Seen<L> {
     pub(crate) ordered: SmallVec<[Epoch; 4]>,
 }
 
+impl<L: Copy> Seen<L> {
+    /// An access meets a cell.
+    fn meet(&mut self, cell: &Cell<L>, mode: Access, known: &Position, mark: Mark<L>) {
+        if self.conflict.is_none() {
+            self.conflict = cell.conflict(mode, known);
+        }
+        self.ordered.extend(cell.earlier(mode, mark.epoch).filter(|epoch| epoch.lane != mark.epoch.lane));
+    }
+}
+
 impl<L: Copy> Region<L> {
     pub(crate) fn new(range: Range<u64>) -> Self {
         Self { end: range.end, cells: vec![Cell::new(range.start, range.end)] }
@@ -117,12 +128,9 @@ impl<L: Copy> Region<L> {
         self.cells.first().map_or(self.end, |cell| cell.start)..self.end
     }
 
-    pub(crate) fn names(&self, lane: u32) -> bool {
-        self.cells.iter().flat_map(Cell::marks).any(|mark| mark.epoch.lane == lane)
-    }
-
-    fn is_known(&self, known: &Position) -> bool {
-        self.cells.iter().flat_map(Cell::marks).all(|mark| known.covers(mark.epoch))
+    /// Adds the lanes that some access was made in.
+    pub(crate) fn name_lanes(&self, named: &mut FxHashSet<u32>) {
+        named.extend(self.cells.iter().flat_map(Cell::marks).map(|mark| mark.epoch.lane));
     }
 
     /// Checks an access against the past and notes it. `known` is what the accessor knows.
@@ -130,10 +138,7 @@ impl<L: Copy> Region<L> {
         let cells = self.cut(range);
         let mut seen = Seen { conflict: None, ordered: SmallVec::new() };
         for cell in &mut self.cells[cells.clone()] {
-            if seen.conflict.is_none() {
-                seen.conflict = cell.conflict(mode, known);
-            }
-            seen.ordered.extend(cell.earlier(mode, mark.epoch).filter(|epoch| epoch.lane != mark.epoch.lane));
+            seen.meet(cell, mode, known, mark);
             cell.note(mode, known, mark);
         }
         if mode == Access::Write {
@@ -177,56 +182,120 @@ impl<L: Copy> Region<L> {
     }
 }
 
-/// Regions by where they begin. They do not overlap.
+/// The cells of host memory, of whatever ranges were touched. They do not overlap.
 #[derive(Clone, Debug)]
 pub(crate) struct Ranges<L> {
-    regions: BTreeMap<u64, Region<L>>,
+    cells: BTreeMap<u64, Cell<L>>,
 }
 
 impl<L: Copy> Ranges<L> {
     pub(crate) fn new() -> Self {
-        Self { regions: BTreeMap::new() }
+        Self { cells: BTreeMap::new() }
     }
 
-    /// A new region; those that it would overlap are forgotten.
-    pub(crate) fn add(&mut self, range: Range<u64>) {
-        let before = self.regions.range(..range.end).rev();
-        let stale: Vec<u64> =
-            before.take_while(|(_, region)| region.end > range.start).map(|(start, _)| *start).collect();
-        for start in stale {
-            self.regions.remove(&start);
+    /// Checks an access against the past and notes it, as [`Region::access`] does.
+    pub(crate) fn access(&mut self, range: Range<u64>, mode: Access, known: &Position, mark: Mark<L>) -> Seen<L> {
+        let mut seen = Seen { conflict: None, ordered: SmallVec::new() };
+        self.cover(&range);
+        let mut count = 0;
+        for cell in self.cells.range_mut(range.clone()).map(|(_, cell)| cell) {
+            seen.meet(cell, mode, known, mark);
+            cell.note(mode, known, mark);
+            count += 1;
         }
-        self.regions.insert(range.start, Region::new(range));
+        if mode == Access::Write && count > 1 {
+            self.join(&range);
+        }
+        seen
     }
 
-    pub(crate) fn remove(&mut self, start: u64) -> Option<Region<L>> {
-        self.regions.remove(&start)
+    /// The first access to the range that a write would conflict with and that `known` does not cover, of those that
+    /// `counts` lets count.
+    pub(crate) fn unordered(
+        &self,
+        range: Range<u64>,
+        known: &Position,
+        counts: impl Fn(&L) -> bool,
+    ) -> Option<Conflict<L>> {
+        let first = self.first_touching(range.start);
+        let mut cells = self.cells.range(first..range.end).map(|(_, cell)| cell);
+        cells.find_map(|cell| {
+            let write = cell.write.iter().map(|mark| (mark, Access::Write));
+            let mut all = write.chain(cell.reads.iter().map(|mark| (mark, Access::Read)));
+            let (earlier, earlier_mode) = all.find(|(mark, _)| counts(&mark.label) && !known.covers(mark.epoch))?;
+            let (start, end) = (cell.start.max(range.start), cell.end.min(range.end));
+            Some(Conflict { earlier: *earlier, earlier_mode, start, end })
+        })
     }
 
-    /// The region that holds all of `range`.
-    pub(crate) fn holding(&mut self, range: &Range<u64>) -> Option<&mut Region<L>> {
-        let (_, region) = self.regions.range_mut(..=range.start).next_back()?;
-        (range.end <= region.end).then_some(region)
+    /// What was known of the range is no more: other memory lies there from now on.
+    pub(crate) fn forget(&mut self, range: Range<u64>) {
+        self.cut_at(range.start);
+        self.cut_at(range.end);
+        let gone: SmallVec<[u64; 8]> = self.cells.range(range).map(|(start, _)| *start).collect();
+        gone.iter().for_each(|start| drop(self.cells.remove(start)));
     }
 
-    /// The regions that share bytes with `range`, each with the shared part.
-    pub(crate) fn overlapping(&mut self, range: Range<u64>) -> impl Iterator<Item = (Range<u64>, &mut Region<L>)> {
-        let before = self.regions.range_mut(..range.end).rev();
-        let sharing = before.take_while(move |(_, region)| region.end > range.start);
-        sharing.map(move |(start, region)| (range.start.max(*start)..range.end.min(region.end), region))
+    /// Where the first cell begins that reaches beyond `start`.
+    fn first_touching(&self, start: u64) -> u64 {
+        let before = self.cells.range(..start).next_back();
+        before.filter(|(_, cell)| cell.end > start).map_or(start, |(first, _)| *first)
     }
 
-    pub(crate) fn names(&self, lane: u32) -> bool {
-        self.regions.values().any(|region| region.names(lane))
+    /// Makes cells that cover the range and end where it does.
+    fn cover(&mut self, range: &Range<u64>) {
+        if self.cells.get(&range.start).is_some_and(|cell| cell.end == range.end) {
+            return;
+        }
+        self.cut_at(range.start);
+        self.cut_at(range.end);
+        let mut at = range.start;
+        let mut gaps: SmallVec<[Range<u64>; 4]> = SmallVec::new();
+        for cell in self.cells.range(range.clone()).map(|(_, cell)| cell) {
+            if at < cell.start {
+                gaps.push(at..cell.start);
+            }
+            at = cell.end;
+        }
+        if at < range.end {
+            gaps.push(at..range.end);
+        }
+        for gap in gaps {
+            self.cells.insert(gap.start, Cell::new(gap.start, gap.end));
+        }
     }
 
-    /// Forgets the regions all of whose accesses `known` covers, but those that begin at one of `kept`.
-    pub(crate) fn forget_known(&mut self, known: &Position, kept: impl Fn(u64) -> bool) {
-        self.regions.retain(|start, region| kept(*start) || !region.is_known(known));
+    fn cut_at(&mut self, at: u64) {
+        let Some((_, cell)) = self.cells.range_mut(..at).next_back() else { return };
+        if cell.end > at {
+            let mut right = cell.clone();
+            cell.end = at;
+            right.start = at;
+            self.cells.insert(at, right);
+        }
+    }
+
+    /// Makes the cells within a range, which say the same, one.
+    fn join(&mut self, range: &Range<u64>) {
+        let later: SmallVec<[u64; 8]> = self.cells.range(range.start + 1..range.end).map(|(start, _)| *start).collect();
+        later.iter().for_each(|start| drop(self.cells.remove(start)));
+        if let Some(cell) = self.cells.get_mut(&range.start) {
+            cell.end = range.end;
+        }
+    }
+
+    /// Adds the lanes that some access was made in.
+    pub(crate) fn name_lanes(&self, named: &mut FxHashSet<u32>) {
+        named.extend(self.cells.values().flat_map(Cell::marks).map(|mark| mark.epoch.lane));
+    }
+
+    /// Forgets the cells all of whose accesses `known` covers.
+    pub(crate) fn forget_known(&mut self, known: &Position) {
+        self.cells.retain(|_, cell| !cell.marks().all(|mark| known.covers(mark.epoch)));
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.regions.len()
+        self.cells.len()
     }
 }
 
@@ -304,5 +373,29 @@ mod tests {
         }
         access(&mut region, &mut a, 100..200, Access::Write, 'b');
         assert_eq!(region.cells.len(), 1);
+    }
+
+    #[test]
+    fn host_ranges_keep_what_others_overlap_in_part() {
+        let mut lanes = Lanes::new();
+        let host = Lanes::host();
+        let (mut a, mut b) = (lanes.open(host.position()), lanes.open(host.position()));
+        let mut ranges = Ranges::new();
+        let mut access = |lane: &mut Lane, range, mode, label| {
+            lane.step();
+            let mark = Mark { epoch: lane.position().epoch(), label };
+            ranges.access(range, mode, lane.position(), mark).conflict
+        };
+        assert!(access(&mut a, 100..164, Access::Write, 'a').is_none());
+        assert!(access(&mut b, 164..200, Access::Write, 'b').is_none(), "they only touch");
+        let conflict = access(&mut b, 132..196, Access::Read, 'c').expect("half of it is a's");
+        assert_eq!((conflict.earlier.label, conflict.start, conflict.end), ('a', 132, 164));
+        assert!(access(&mut a, 0..300, Access::Write, 'd').is_some(), "b's are still known");
+        assert_eq!(ranges.len(), 1, "a write over many cells makes them one");
+        ranges.forget(50..60);
+        assert_eq!(ranges.len(), 2);
+        let known = b.position();
+        assert!(ranges.unordered(50..60, known, |_| true).is_none(), "nothing is known of it any more");
+        assert_eq!(ranges.unordered(10..60, known, |_| true).map(|found| (found.start, found.end)), Some((10, 50)));
     }
 }

@@ -99,6 +99,10 @@ pub(crate) struct World {
     /// Calls of threads that no schedule runs.
     pub(crate) calls: u64,
     pub(crate) steps_max: u64,
+    /// How many steps may pass while nothing is submitted and nothing completes.
+    pub(crate) quiet_max: u64,
+    /// The step of the last submission or completion, and how many there were.
+    moved_at: (u64, u64),
     /// How long a wait outside of a schedule looks on while nothing moves.
     pub(crate) patience: Duration,
     /// What the step under way has touched; everything, unless the schedule is to know.
@@ -132,6 +136,8 @@ impl World {
             steps: 0,
             calls: 0,
             steps_max,
+            quiet_max: u64::MAX,
+            moved_at: (0, 0),
             patience: Duration::MAX,
             footprint: Footprint::ALL,
             tells_footprints: false,
@@ -264,6 +270,15 @@ impl World {
         self.actors = actors;
     }
 
+    /// Whether the run counts as one without an end.
+    fn is_endless(&mut self) -> bool {
+        let progress = self.engine.progress();
+        if self.moved_at.1 != progress {
+            self.moved_at = (self.steps, progress);
+        }
+        self.steps >= self.steps_max || self.steps - self.moved_at.0 >= self.quiet_max
+    }
+
     fn deadlock(&mut self) {
         let stuck = match self.turns.lock_waiters() {
             0 => Stuck::Waits,
@@ -361,7 +376,7 @@ pub(crate) fn decide(world: &mut MutexGuard<'_, World>, enter: impl Fn(bool)) ->
         if world.stop.is_none() && world.turns.are_over() {
             world.stop_for(Stop::Finished);
         }
-        if world.stop.is_none() && world.steps >= world.steps_max {
+        if world.stop.is_none() && world.is_endless() {
             let (steps, who, device) = (world.steps, world.turns.describe(), world.describe_pending());
             liveness::livelock(steps, &who, &device, &mut world.checkers.findings);
             world.note_last_finding();

@@ -33,7 +33,7 @@ use super::mark::MarkPlace;
 use super::stream::{Position, Work};
 use super::{Engine, GRAPHS};
 use crate::code::Code;
-use crate::event::{CaptureId, Event, GraphHandle, HostThread, StreamHandle};
+use crate::event::{CaptureId, Event, GraphHandle, HostThread, StreamHandle, Violation};
 use crate::memory::Origin;
 use crate::profile::Quirk;
 
@@ -62,6 +62,8 @@ pub(super) struct Capture {
     state: State,
     /// Whether it still forbids calls; false once an end has failed and left it (a quirk).
     listed: bool,
+    /// Its end was called and failed, whatever made it fail: to destroy its streams is what is left to do.
+    end_tried: bool,
 }
 
 impl Capture {
@@ -126,6 +128,7 @@ impl Engine {
                 slots: Vec::new(),
                 state: State::Active,
                 listed: true,
+                end_tried: false,
             };
             let key = engine.captures.insert(capture) as u32;
             let held = &mut engine.streams[origin as usize];
@@ -141,7 +144,7 @@ impl Engine {
     /// # Errors
     /// See the module's table. After 901 and 904, and as measured also after 908, the capture is over without a graph.
     pub fn capture_end(&mut self, thread: HostThread, stream: StreamHandle) -> Result<GraphHandle, Code> {
-        self.plain(thread, Call::CaptureEnd, |engine| {
+        let ended = self.plain(thread, Call::CaptureEnd, |engine| {
             let stream = engine.resolve(stream)?;
             let held = &engine.streams[stream as usize];
             let Some(key) = held.capture else {
@@ -151,10 +154,21 @@ impl Engine {
                 Ok(()) => Ok(engine.end_with_graph(key)),
                 Err(code) => {
                     engine.end_with_error(key, code);
-                    Err(code)
+                    Err(if code == Code::CAPTURE_UNJOINED { engine.refuse(code) } else { code })
                 }
             }
-        })
+        });
+        if ended.is_err() {
+            self.note_end_tried(stream);
+        }
+        ended
+    }
+
+    fn note_end_tried(&mut self, handle: StreamHandle) {
+        let capture = self.find_stream(handle).and_then(|stream| self.streams[stream as usize].capture);
+        if let Some(key) = capture {
+            self.captures[key as usize].end_tried = true;
+        }
     }
 
     fn may_end(&self, key: u32, stream: u32) -> Result<(), Code> {
@@ -555,7 +569,12 @@ impl Engine {
 
     pub(super) fn leave_capture_at_destroy(&mut self, stream: u32) {
         let Some(key) = self.streams[stream as usize].capture else { return };
-        if self.captures[key as usize].origin == stream {
+        let Capture { id: capture, state, listed, end_tried, origin, .. } = self.captures[key as usize];
+        if listed && !end_tried && state == State::Active {
+            let (thread, stream) = (self.current.thread, self.streams[stream as usize].id);
+            self.violate(Violation::CapturingStreamDestroyed { thread, stream, capture });
+        }
+        if origin == stream {
             let capture = self.take_capture(key);
             capture.slots.into_iter().for_each(|slot| self.give_up_graph_slot(slot));
             self.push_capture_ended(capture.id, None, Code::CAPTURE_INVALIDATED);

@@ -220,6 +220,7 @@ impl Engine {
             let key = engine.resolve_executable(executable)?;
             let held = &engine.executables[key as usize];
             let (id, data) = (held.id, Arc::clone(&held.data));
+            engine.check_code_of_graph(&data.nodes);
             if engine.streams[stream as usize].capture.is_none() {
                 engine.name_graph_memory(&data)?;
             }
@@ -323,10 +324,10 @@ impl Engine {
 
     // --- launches
 
-    /// Another launch of the same executable comes first.
+    /// Another launch of the same executable comes first, also where it has completed: that is order all the same.
     pub(super) fn replay_order(&mut self, launch: &Launch) -> Option<Position> {
         let held = self.executables.get(launch.key as usize).filter(|held| held.id == launch.executable)?;
-        held.last_launch.filter(|position| !self.is_complete(position))
+        held.last_launch
     }
 
     pub(super) fn note_launch(&mut self, position: Position, launch: &Launch) {

@@ -209,15 +209,16 @@ impl Engine {
         let key = self.resolve_event(handle)?;
         let mark = &self.marks[key as usize];
         let can_tell = mark.timing == Timing::Enabled && mark.place != MarkPlace::Nowhere;
-        if can_tell { Ok(key) } else { Err(Code::INVALID_HANDLE) }
+        if can_tell { Ok(key) } else { Err(self.refuse(Code::INVALID_HANDLE)) }
     }
 
-    fn completed_ns(&self, key: u32) -> Result<u64, Code> {
+    fn completed_ns(&mut self, key: u32) -> Result<u64, Code> {
         let mark = &self.marks[key as usize];
-        match mark.place {
+        let answer = match mark.place {
             MarkPlace::Captured { .. } => Err(Code::INVALID_VALUE),
             _ => mark.completed_ns.ok_or(Code::NOT_READY),
-        }
+        };
+        answer.map_err(|code| self.refuse(code))
     }
 
     /// Says when the last record of an event ran, on the clock of its stream, where a drive keeps one.

@@ -4,10 +4,11 @@
 //! |---|---|---|
 //! | `malloc` | at once | at once |
 //! | `free` | at once: a second free is refused | when the device is idle (waits) |
-//! | `malloc_async` | at once, in a slot that this stream freed last if there is one | when its operation runs |
+//! | `malloc_async` | at once, in a slot that this stream freed if there is one | when its operation runs |
 //! | `free_async` | at once | when its operation runs; the slot is the stream's own until then, everybody's after |
 //!
-//! So memory is handed out again as soon as is legal, and no later: a missing edge shows.
+//! So memory is handed out again as soon as is legal, and no later: a missing edge shows. Where [`Reuse`] withholds it, a
+//! use after the free shows instead.
 
 use tenure::driver::{Call, DeviceAddress, Location};
 
@@ -15,7 +16,7 @@ use super::stream::Work;
 use super::{Answer, Engine, Then, Until};
 use crate::code::Code;
 use crate::event::{AllocationId, CallName, Event, HostThread, MemoryOrder, StreamHandle, Violation};
-use crate::memory::{Named, Origin, Place, place};
+use crate::memory::{Named, Origin, Place, Reuse, place};
 use crate::profile::Quirk;
 
 impl Engine {
@@ -88,11 +89,11 @@ impl Engine {
                 return engine.record_allocation(stream, bytes).map(Answer::Done);
             }
             engine.guard_async_memory()?;
-            let reuse = engine.streams[stream as usize].pool.last().copied();
+            let reuse = engine.pooled_slot(stream);
             let (slot, allocation, address) =
                 engine.name_memory(bytes, Origin::Ordered, reuse.map(|(slot, _)| slot))?;
-            if reuse.is_some() {
-                engine.streams[stream as usize].pool.pop();
+            if let Some(held) = reuse {
+                engine.streams[stream as usize].pool.retain(|pooled| *pooled != held);
             }
             match engine.submit(stream, Work::Allocate { slot, allocation, bytes }) {
                 Ok(Answer::Done(())) => Ok(Answer::Done(address)),
@@ -107,6 +108,16 @@ impl Engine {
                 }
             }
         })
+    }
+
+    /// A slot that the stream freed itself and may have again at once.
+    fn pooled_slot(&self, stream: u32) -> Option<(u32, AllocationId)> {
+        let pool = &self.streams[stream as usize].pool;
+        match self.reuse {
+            Reuse::LastFreed => pool.last().copied(),
+            Reuse::OldestFreed => pool.first().copied(),
+            Reuse::Withheld => None,
+        }
     }
 
     /// Gives memory back in the order of the stream, or as a node of its capture.
@@ -128,6 +139,10 @@ impl Engine {
             }
             engine.guard_async_memory()?;
             let (slot, named) = engine.named_or_violation(address)?;
+            if named.origin == Origin::Plain {
+                let (call, address) = (CallName::from(Call::FreeAsync), address.0);
+                engine.violate(Violation::WrongFree { thread, call, address });
+            }
             if named.origin == Origin::Plain && engine.profile.has(Quirk::FreeAsyncOfPlainWaits) {
                 return engine.free_plain(address);
             }
@@ -230,8 +245,9 @@ impl Engine {
         if !self.profile.has(Quirk::PageableCopiesWait) || bytes == 0 {
             return false;
         }
+        let next = crate::event::OpId(self.next.op);
         let is_pageable = |location| match location {
-            Location::Host(pointer) => matches!(self.covering(pointer, bytes, false), Ok(None)),
+            Location::Host(pointer) => matches!(self.covering(next, pointer, bytes, false), Ok(None)),
             Location::Device(_) => false,
         };
         is_pageable(to) || bytes >= self.profile.pageable_upload_waits_from && is_pageable(from)

@@ -11,13 +11,15 @@
 //!
 //! The device sees each registration at an address of its own, never at the host's.
 
+use std::ops::Range;
+
 use tenure::driver::{Call, Coverage, DeviceAddress, HostAccess, HostPointer, Location};
 
 use super::{Answer, Engine, Then};
 use crate::code::Code;
-use crate::event::{BadAccess, Event, HostThread, PinKind, RegistrationId, Violation};
+use crate::event::{Access, BadAccess, Event, HostThread, OpId, PinKind, RegistrationId, Violation};
 use crate::host_memory::{PinnedBlock, Protection};
-use crate::memory::alias;
+use crate::memory::{Reuse, alias};
 use crate::profile::Quirk;
 
 #[derive(Debug)]
@@ -34,8 +36,20 @@ pub(super) struct Registration {
     /// The device was reset under it: the table has it no more, and its alias names nothing.
     ended: bool,
     /// The memory itself, where the driver allocated it; freed with this value.
-    _block: Option<PinnedBlock>,
+    block: Option<PinnedBlock>,
 }
+
+/// A host range that went back to the system.
+#[derive(Debug)]
+pub(super) struct Gone {
+    range: Range<usize>,
+    /// Operations submitted from here on mean whatever lies there now.
+    before: OpId,
+}
+
+/// How many freed blocks are kept, and the largest that is.
+const FREED_MAX: usize = 64;
+const FREED_BYTES_MAX: usize = 1 << 20;
 
 impl Registration {
     fn end(&self) -> usize {
@@ -54,7 +68,7 @@ impl Engine {
             if bytes == 0 {
                 return Err(Code::INVALID_VALUE);
             }
-            let block = PinnedBlock::new(bytes).ok_or(Code::MEMORY_ALLOCATION)?;
+            let block = engine.take_freed(bytes).or_else(|| PinnedBlock::new(bytes)).ok_or(Code::MEMORY_ALLOCATION)?;
             let pointer = block.pointer();
             engine.pin(pointer, bytes, false, Some(block));
             Ok(pointer)
@@ -75,7 +89,7 @@ impl Engine {
                     Ok(engine.wait_for_device(Then::ReleasePin { slot, id }))
                 }
                 _ => {
-                    if !engine.pins.iter().any(|(_, pin)| pin.ended && pin.base == address) {
+                    if !engine.has_ended(address) {
                         engine.violate(Violation::BadFree { thread, address: address as u64 });
                     }
                     Err(Code::INVALID_VALUE)
@@ -141,7 +155,9 @@ impl Engine {
                 };
             }
             if engine.pin_at(base).is_none() {
-                return Err(Code::NOT_REGISTERED);
+                // A reset took the registration away, and nobody was told.
+                let code = Code::NOT_REGISTERED;
+                return Err(if engine.has_ended(base) { code } else { engine.refuse(code) });
             }
             if engine.profile.has(Quirk::InteriorUnregisterAborts) {
                 let call = Call::HostUnregister.into();
@@ -204,7 +220,7 @@ impl Engine {
         let base = pointer.address();
         let id = self.fresh_registration();
         let kind = if block.is_some() { PinKind::Allocated } else { PinKind::Registered };
-        let pin = Registration { id, pointer, base, bytes, read_only, kind, gone: false, ended: false, _block: block };
+        let pin = Registration { id, pointer, base, bytes, read_only, kind, gone: false, ended: false, block };
         let slot = self.pins.insert(pin) as u32;
         self.pins_by_base.insert(base, slot);
         self.pins_longest = self.pins_longest.max(bytes);
@@ -231,6 +247,32 @@ impl Engine {
         }
         let thread = self.current.thread;
         self.push(Event::Unregistered { registration: pin.id, thread });
+        if let Some(block) = pin.block {
+            self.keep_freed(block);
+        }
+    }
+
+    /// Freed memory stays mapped for a while, so that whoever still uses it is seen and does no harm.
+    fn keep_freed(&mut self, block: PinnedBlock) {
+        if block.bytes() <= FREED_BYTES_MAX {
+            self.freed_pins.push_back(block);
+            if self.freed_pins.len() > FREED_MAX {
+                self.freed_pins.pop_front();
+            }
+        }
+    }
+
+    /// A freed block of just this size, as the order of reuse has it.
+    fn take_freed(&mut self, bytes: usize) -> Option<PinnedBlock> {
+        let fits = |block: &PinnedBlock| block.bytes() == bytes;
+        let at = match self.reuse {
+            Reuse::LastFreed => self.freed_pins.iter().rposition(fits)?,
+            Reuse::OldestFreed => self.freed_pins.iter().position(fits)?,
+            Reuse::Withheld => return None,
+        };
+        let mut block = self.freed_pins.remove(at)?;
+        block.soil();
+        Some(block)
     }
 
     pub(super) fn live_pins(&self) -> usize {
@@ -257,6 +299,11 @@ impl Engine {
             Location::Device(_) => false,
         };
         if crosses(to) || crosses(from) { Err(Code::INVALID_VALUE) } else { Ok(()) }
+    }
+
+    /// Whether a reset ended a registration that began here.
+    fn has_ended(&self, base: usize) -> bool {
+        self.pins.iter().any(|(_, pin)| pin.ended && pin.base == base)
     }
 
     fn pin_with_base(&self, base: usize) -> Option<u32> {
@@ -287,6 +334,36 @@ impl Engine {
         for slot in slots {
             self.pins[slot as usize].gone = true;
         }
+        if !self.busy.is_empty() {
+            self.gone.push(Gone { range: start..end, before: OpId(self.next.op) });
+        }
+    }
+
+    /// Whether a range, as an operation names it, went back to the system after the operation was submitted.
+    fn is_gone(&self, op: OpId, start: usize, end: usize) -> bool {
+        let hit = |gone: &Gone| op < gone.before && gone.range.start < end && start < gone.range.end;
+        self.gone.iter().any(hit)
+    }
+
+    /// Nothing is pending that could still name memory that is gone.
+    pub(super) fn forget_gone(&mut self) {
+        self.gone.clear();
+    }
+
+    /// Host code touches memory: it must not be what the driver has taken back, nor lie beyond what the driver gave.
+    pub(super) fn check_host_access(&mut self, thread: HostThread, start: u64, bytes: u64, access: Access) {
+        let (from, to) = (start as usize, start.saturating_add(bytes) as usize);
+        let is_freed = |block: &PinnedBlock| block.range().start < to && from < block.range().end;
+        let past = |slot: u32| {
+            let pin = &self.pins[slot as usize];
+            pin.kind == PinKind::Allocated && (from < pin.base || to > pin.end())
+        };
+        let why = match () {
+            () if self.freed_pins.iter().any(is_freed) => BadAccess::Freed,
+            () if self.pins_over(from, to).any(past) => BadAccess::OutOfRange,
+            () => return,
+        };
+        self.violate(Violation::HostAccess { thread, why, address: start, bytes, access });
     }
 
     // --- accesses by the device
@@ -311,11 +388,19 @@ impl Engine {
     /// The registration that covers all of a host range, if one does.
     pub(super) fn covering(
         &self,
+        op: OpId,
         pointer: HostPointer,
         bytes: u64,
         writes: bool,
     ) -> Result<Option<RegistrationId>, BadAccess> {
         let (start, end) = (pointer.address(), pointer.address().saturating_add(bytes as usize));
+        if self.is_gone(op, start, end) {
+            return Err(BadAccess::HostMemoryGone);
+        }
+        let is_freed = |block: &PinnedBlock| block.range().start < end && start < block.range().end;
+        if self.freed_pins.iter().any(is_freed) {
+            return Err(BadAccess::Freed);
+        }
         for slot in self.pins_over(start, end) {
             let pin = &self.pins[slot as usize];
             if pin.gone {

@@ -33,6 +33,7 @@ impl Engine {
         self.memory.end_all();
         self.end_pins();
         self.modules.clear();
+        self.functions.clear();
         self.captures.clear();
         self.graphs.clear();
         self.executables.clear();

@@ -71,6 +71,19 @@ enum Touched {
     Host(HostPointer),
 }
 
+impl Touched {
+    /// Whether ranges of `bytes` bytes from here and from there share any.
+    fn overlaps(&self, other: &Self, bytes: u64) -> bool {
+        match (self, other) {
+            (Self::Device { slot: a, offset: from }, Self::Device { slot: b, offset: to }) => {
+                a == b && from.abs_diff(*to) < bytes
+            }
+            (Self::Host(from), Self::Host(to)) => (from.address().abs_diff(to.address()) as u64) < bytes,
+            _ => false,
+        }
+    }
+}
+
 impl Engine {
     /// All that may happen next, added to `ready` in a fixed order: streams by age of their slot, nodes by number.
     pub fn ready(&self, ready: &mut Vec<Ready>) {
@@ -230,10 +243,14 @@ impl Engine {
         held.completed += 1;
         held.head = Head::Waiting;
         let id = held.id;
+        self.completions += 1;
         if held.queue.is_empty()
             && let Ok(at) = self.busy.binary_search(&stream)
         {
             self.busy.remove(at);
+            if self.busy.is_empty() {
+                self.forget_gone();
+            }
         }
         self.push(Event::Completed { op: done.op, stream: id });
         if let Work::Graph(launch) = done.work {
@@ -250,7 +267,7 @@ impl Engine {
     /// The device was lost by it.
     pub(super) fn execute(&mut self, op: OpId, stream: u32, work: &Work) -> Result<(), Code> {
         match work {
-            Work::Kernel { kernel, config, arguments } => self.run_kernel(op, *kernel, config, arguments),
+            Work::Kernel { kernel, config, arguments, .. } => self.run_kernel(op, *kernel, config, arguments),
             Work::Copy { to, from, bytes } => self.run_copy(op, *to, *from, *bytes),
             Work::Fill { at, value, bytes } => self.run_fill(op, *at, *value, *bytes),
             Work::Allocate { slot, allocation, bytes } => {
@@ -280,7 +297,7 @@ impl Engine {
         let found = match at {
             Location::Device(address) => self.touch_device(op, address, bytes, access),
             Location::Host(pointer) => {
-                let pin = self.covering(pointer, bytes, access == Access::Write);
+                let pin = self.covering(op, pointer, bytes, access == Access::Write);
                 pin.map(|pin| (Touched::Host(pointer), Memory::Host(pin), pointer.address() as u64))
             }
         };
@@ -309,6 +326,7 @@ impl Engine {
         match place(address) {
             Place::Device { slot, offset } => {
                 let allocation = self.memory.check(slot, offset, bytes)?;
+                self.memory.prepare(slot, offset, bytes);
                 if access == Access::Write {
                     self.memory.note_written(slot, offset, bytes);
                 } else if !self.memory.is_written(slot, offset, bytes) {
@@ -346,6 +364,9 @@ impl Engine {
     fn run_copy(&mut self, op: OpId, to: Location, from: Location, bytes: u64) -> Result<(), Code> {
         let source = self.touch(op, from, bytes, Access::Read)?;
         let target = self.touch(op, to, bytes, Access::Write)?;
+        if source.overlaps(&target, bytes) {
+            self.violate(Violation::OverlappingCopy { op, bytes });
+        }
         let range = |offset: u64| offset as usize..(offset + bytes) as usize;
         match (source, target) {
             (Touched::Device { slot: a, offset: from }, Touched::Device { slot: b, offset: to }) if a == b => {
@@ -387,7 +408,10 @@ impl Engine {
         let (mut bounds, mut lent) = (std::mem::take(&mut self.bounds), std::mem::take(&mut self.lent));
         let bound = self.bind(op, &kernel, config, arguments, &mut bounds, &mut lent);
         let ran = bound.and_then(|()| {
-            catch_unwind(AssertUnwindSafe(|| kernel.run(&mut bounds))).map_err(|_| {
+            catch_unwind(AssertUnwindSafe(|| kernel.run(&mut bounds))).map_err(|payload| {
+                let message = crate::drive::seat::text(&*payload).into();
+                self.push_always(Event::KernelPanicked { op, kernel: id, message });
+                self.lost_by_panic |= self.lost.is_none();
                 self.lose_device(Code::LAUNCH_FAILURE);
                 Code::LAUNCH_FAILURE
             })

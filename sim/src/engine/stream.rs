@@ -14,6 +14,7 @@ use std::collections::VecDeque;
 use tenure::driver::{Argument, Call, DeviceAddress, HostFunction, LaunchConfig, Location, Priority, Progress};
 
 use super::graph::{GraphRun, Launch};
+use super::module::ModuleRef;
 use super::{Answer, Engine, STREAMS, Then, Until, Wait};
 use crate::code::Code;
 use crate::event::{
@@ -36,6 +37,7 @@ pub(super) struct Position {
 pub(super) enum Work {
     Kernel {
         kernel: KernelId,
+        module: ModuleRef,
         config: LaunchConfig,
         arguments: Vec<Argument>,
     },
@@ -368,16 +370,16 @@ impl Engine {
         }
     }
 
-    /// What the legacy stream's rule adds: nothing at all unless somebody made a blocking stream.
+    /// What the legacy stream's rule adds: nothing at all unless somebody made a blocking stream. Work that has completed
+    /// is in order as well.
     fn legacy_order(&self, stream: u32) -> Vec<Position> {
         if self.blocking_streams == 0 || !self.streams[stream as usize].blocking {
             return Vec::new();
         }
-        let others = self.busy.iter().copied().filter(|other| *other != stream);
-        others
-            .filter(|other| self.streams[*other as usize].blocking && (stream == LEGACY || *other == LEGACY))
-            .map(|other| self.end_of(other))
-            .collect()
+        let streams = self.streams.iter().map(|(key, held)| (key as u32, held));
+        let others = streams.filter(|(other, held)| *other != stream && held.blocking && held.submitted > 0);
+        let ordered = others.filter(|(other, _)| stream == LEGACY || *other == LEGACY);
+        ordered.map(|(other, _)| self.end_of(other)).collect()
     }
 
     // --- positions and waits
