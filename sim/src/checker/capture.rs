@@ -35,10 +35,6 @@ impl Captures {
         self.failed.clear();
     }
 
-    pub(crate) fn is_foreign(&self, thread: HostThread) -> bool {
-        self.foreign.contains(&thread)
-    }
-
     pub(crate) fn on(&mut self, event: &Event, findings: &mut Findings) {
         match event {
             Event::CaptureInvalidated { capture, thread, call, code }
