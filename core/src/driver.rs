@@ -256,7 +256,7 @@ pub struct Capabilities {
     /// A guarded call made by a thread in relaxed mode leaves the captures of all others intact. Otherwise the core
     /// holds such calls back while it knows of a capture (C1, C6).
     pub relaxed_protects: bool,
-    /// As `relaxed_protects`, for queries and waits on events.
+    /// As `relaxed_protects`, for queries and waits on events. Otherwise the core asks no event, and streams in its place.
     pub relaxed_protects_events: bool,
     /// An event may be asked, waited for and given back after the stream was destroyed that it was recorded on. Otherwise an
     /// adopted stream is followed by a stream of ours, which costs one more call a submission.

@@ -2,28 +2,34 @@
 
 use std::time::Duration;
 
-use crate::driver::{Call, Driver, Progress, Timing};
-use crate::error::{Misuse, Result};
+use crate::driver::{Call, Driver, Priority, Progress, Timing};
+use crate::error::{Error, Misuse, Result};
 use crate::hold::{MayWait, Place, is_within};
 use crate::mutant;
 use crate::ownership::touch::Touch;
 use crate::ownership::{Point, Points};
 use crate::point::Mark;
-use crate::queue::Stream;
+use crate::queue::{Stream, Submit};
 use crate::reclaim::{Resource, Retired};
 use crate::runtime::Anchor;
-use crate::sync::Arc;
+use crate::sync::{Arc, Mutex};
 
 /// The end of a stream at the time of the record. Made by [`Stream::record`] and [`Stream::record_timed`].
 ///
 /// The record is a submission of its own: once the event is known to be complete, by whoever asked, its time is there too.
 /// Dropping it waits for nothing; the driver's event goes back through the worker.
+///
+/// Where the driver's own question about an event breaks captures of other code
+/// ([`relaxed_protects_events`](crate::driver::Capabilities::relaxed_protects_events)), it is never put (C1): the event's
+/// stream is asked, and while that has later work, a leased stream that waits for the event.
 #[derive(Debug)]
 pub struct Event<D: Driver> {
     raw: Option<D::Event>,
     point: Point<D>,
     /// The place of the record itself: a complete event proves this, and nothing of what came after.
     mark: Mark,
+    /// Waits for the event and does nothing else, where the event itself is not to be asked.
+    follower: Mutex<Option<Stream<D>>>,
     anchor: Arc<Anchor<D>>,
 }
 
@@ -38,7 +44,6 @@ impl<D: Driver> Drop for Event<D> {
 
 impl<D: Driver> Event<D> {
     pub(crate) fn record(stream: &Stream<D>, timing: Timing) -> Result<Self> {
-        use crate::queue::Submit;
         let anchor = stream.anchor().clone();
         let context = &anchor.context;
         context.life.check_open()?;
@@ -51,7 +56,8 @@ impl<D: Driver> Event<D> {
         match state.record(context, &gate, &raw) {
             Ok(number) => {
                 let mark = early.unwrap_or(number.mark());
-                Ok(Self { raw: Some(raw), point: stream.point(mark.number()), mark, anchor: anchor.clone() })
+                let (point, follower) = (stream.point(mark.number()), Mutex::new(None));
+                Ok(Self { raw: Some(raw), point, mark, follower, anchor: anchor.clone() })
             }
             Err(error) => {
                 context.event_destroy(raw);
@@ -78,6 +84,9 @@ impl<D: Driver> Event<D> {
         // As a guest: some drivers follow the event to its stream.
         let Some(guest) = self.point.stream.visit(self.point.number) else { return Ok(true) };
         let _guest = (!mutant!("s6_event_query_unvisited")).then_some(guest);
+        if self.is_asked_by_streams() {
+            return self.ask_by_streams();
+        }
         match context.guarded_now(Call::EventQuery, |driver| driver.event_query(self.raw())) {
             Some(progress) => {
                 let is_complete = progress? == Progress::Complete;
@@ -88,6 +97,61 @@ impl<D: Driver> Event<D> {
             }
             None => Ok(false),
         }
+    }
+
+    fn is_asked_by_streams(&self) -> bool {
+        !self.anchor.context.capabilities.relaxed_protects_events && !mutant!("c1_event_asked_itself")
+    }
+
+    /// [`is_complete`](Self::is_complete) without a question about the event. The caller is a guest of its stream.
+    #[cold]
+    fn ask_by_streams(&self) -> Result<bool> {
+        match self.point.stream.query(&self.anchor.context) {
+            Some(Ok(Progress::Pending)) => {}
+            Some(answer) => return answer.map(|_complete| true),
+            None => return Ok(false),
+        }
+        if self.point.is_complete() {
+            return Ok(true);
+        }
+        // Later work may be what is pending.
+        let Some(follower) = self.follow()? else { return Ok(false) };
+        let is_complete = follower.is_idle()?;
+        if is_complete {
+            self.tell();
+            drop(self.follower.lock().take());
+        }
+        Ok(is_complete)
+    }
+
+    /// The stream that waits for the event and does nothing else; `None` where the pool has none to spare.
+    fn follow(&self) -> Result<Option<Stream<D>>> {
+        let known = self.follower.lock().clone();
+        if known.is_some() {
+            return Ok(known);
+        }
+        let claimed = match self.anchor.pool.claim(&self.anchor.context, Priority::Normal) {
+            Err(Error::StreamLimit { .. }) => return Ok(None),
+            claimed => Stream::new(self.anchor.clone(), claimed?),
+        };
+        self.order_before(&claimed)?;
+        // Of two who came at once the later one's stays; either will do.
+        *self.follower.lock() = Some(claimed.clone());
+        Ok(Some(claimed))
+    }
+
+    /// [`synchronize`](Self::synchronize) without a wait for the event. The caller is a guest of its stream.
+    #[cold]
+    fn wait_by_streams(&self, may: &mut MayWait) -> Result<()> {
+        let context = &self.anchor.context;
+        match self.follow()? {
+            Some(follower) => follower.wait(may)?,
+            // Longer than need be, if there is later work.
+            None => return self.point.wait(context, may),
+        }
+        self.tell();
+        drop(self.follower.lock().take());
+        Ok(())
     }
 
     /// Notes what the event has proved.
@@ -111,6 +175,9 @@ impl<D: Driver> Event<D> {
         context.check_alive()?;
         let Some(guest) = self.point.stream.visit(self.point.number) else { return Ok(()) };
         let _guest = (!mutant!("s6_event_wait_unvisited")).then_some(guest);
+        if self.is_asked_by_streams() {
+            return self.wait_by_streams(&mut may);
+        }
         context.guarded(&mut may, Call::EventSynchronize, |driver| driver.event_synchronize(self.raw()))?;
         self.tell();
         Ok(())
@@ -131,7 +198,6 @@ impl<D: Driver> Event<D> {
     }
 
     pub(crate) fn order_before(&self, stream: &Stream<D>) -> Result<()> {
-        use crate::queue::Submit;
         if !Arc::ptr_eq(&self.anchor, stream.anchor()) {
             return Err(Misuse::ForeignRuntime.into());
         }

@@ -562,8 +562,12 @@ impl<D: Driver> Stream<D> {
     /// `Lost`, the driver's; `Misuse::InsideHold`; `Misuse::InsideCapture` on drivers where a wait would break the
     /// capture.
     pub fn synchronize(&self) -> Result<()> {
-        let mut may = MayWait::here()?;
-        self.end().wait(&self.lease.anchor.context, &mut may)
+        self.wait(&mut MayWait::here()?)
+    }
+
+    /// [`synchronize`](Self::synchronize), for a call that has asked where it is.
+    pub(crate) fn wait(&self, may: &mut MayWait) -> Result<()> {
+        self.end().wait(&self.lease.anchor.context, may)
     }
 
     /// Ends the adoption of a stream of other code: waits until all work submitted to it has completed. From then on nothing

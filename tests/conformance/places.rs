@@ -8,16 +8,17 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use tenure::driver::{Driver, HostPointer, Image, Priority, Progress, Timing};
+use tenure::driver::{Call, CaptureMode, Driver, HostPointer, Image, Priority, Progress, Timing};
 use tenure::{Error, Freed, Misuse, Queue, Result, Stream};
 
 use super::{both_end, list_cases, word};
 use crate::bench::{Bench, SOURCE};
-use crate::rig::{Rig, Tapped};
+use crate::rig::{Brake, Rig, Tapped};
 
 list_cases!("places": raw [
     a_refused_call_leaves_no_last_error,
 ] contract [
+    c1_a_capture_that_nobody_announced_survives_questions,
     o2_a_question_in_a_hold_waits_for_no_mover,
     c9_no_call_in_a_hold_waits_for_a_capture,
     c9_a_wrap_in_a_capture_waits_for_no_wrap_outside,
@@ -113,6 +114,53 @@ fn o2_a_question_in_a_hold_waits_for_no_mover<B: Bench>(bench: &B) {
         drop(x);
         close(rig);
     }
+}
+
+/// Questions about work that is pending, and about work that is over, beside a capture of other code of which the runtime
+/// knows nothing.
+fn c1_a_capture_that_nobody_announced_survives_questions<B: Bench>(bench: &B) {
+    let (rig, driver) = (Rig::new(bench), bench.driver());
+    let capabilities = rig.tap.capabilities();
+    let stream = rig.stream();
+    let foreign = || driver.stream_create(Priority::Normal).expect("a stream");
+    // SAFETY: S9. The stream lives until the adoption was ended.
+    let adopted = unsafe { rig.runtime.adopt(foreign()) }.expect("a stream is adopted");
+    let (mut x, mut y) = (rig.four(&stream, 1), Some(rig.four(&adopted, 1)));
+    let (theirs, brake) = (foreign(), Brake::new(bench));
+    let (early, wait) = (stream.record().expect("an event"), stream.record().expect("an event"));
+    brake.hold(&stream);
+    rig.bump(&stream, &mut x, 1).expect("a launch");
+    let late = stream.record().expect("an event");
+    rig.bump(&adopted, y.as_mut().expect("it is there"), 1).expect("a launch");
+    driver.capture_begin(&theirs, CaptureMode::Global).expect("a capture begins");
+    driver.launch_host_function(&theirs, Arc::new(|| {})).expect("a host function");
+    if capabilities.relaxed_protects {
+        super::eventually("O2: the event before what is held is complete", || early.is_complete() == Ok(true));
+        wait.synchronize().expect("a wait for what is over");
+        assert_eq!((late.is_complete(), x.is_busy()), (Ok(false), true), "O2: the one after it is not");
+        if capabilities.stream_ordered_memory {
+            // Elsewhere its release waits for what is held.
+            drop(y.take());
+        }
+        let _ = (adopted.is_idle().expect("a question"), stream.is_idle().expect("a question"), rig.runtime.poll());
+        adopted.synchronize().expect("a wait");
+    }
+    // Else every question breaks a capture that was not announced.
+    let ended = driver.capture_end(&theirs);
+    let graph = ended.unwrap_or_else(|error| panic!("C1: the capture was broken: {error}"));
+    driver.graph_destroy(graph).expect("a graph goes");
+    brake.release();
+    late.synchronize().expect("a wait");
+    assert_eq!(late.is_complete(), Ok(true), "O2: it is over");
+    let asked = rig.tap.log.count(Call::EventQuery) + rig.tap.log.count(Call::EventSynchronize);
+    assert!(capabilities.relaxed_protects_events || asked == 0, "C1: no event was asked itself");
+    let ended = adopted.end_adoption().map_err(|(error, _)| error).expect("it is not shared");
+    // SAFETY: S6, S9. Both are the case's own, and the adoption is over.
+    let gone = unsafe { (driver.stream_destroy(ended.raw()), driver.stream_destroy(&theirs)) };
+    gone.0.and(gone.1).expect("the streams go");
+    drop((stream, x, y, early, late, wait, ended));
+    rig.drain();
+    rig.close();
 }
 
 /// Calls that are guarded on some drivers.

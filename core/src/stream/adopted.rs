@@ -14,10 +14,10 @@
 //! What marks it is an event of ours. Where a driver's events need the stream that they were recorded on
 //! ([`events_outlive_streams`](crate::driver::Capabilities::events_outlive_streams)), the owner would have to keep the stream as
 //! long as anything may ask; there a *shadow* marks it: a stream of ours that is made to wait for the event, and is asked, waited for and
-//! followed in its place. Either way the last clone of the handle is the last that touches the adopted stream (S9).
+//! followed in its place; and so where asking an event breaks captures of other code (C1). Either way the last clone of the handle is the last that touches the adopted stream (S9).
 
 use crate::context::Context;
-use crate::driver::{Call, Driver, Priority, Timing};
+use crate::driver::{Call, Capabilities, Driver, Priority, Timing};
 use crate::error::{Error, Result};
 use crate::mutant;
 use crate::stream::{Kind, Role, StreamState};
@@ -98,7 +98,8 @@ impl<D: Driver> StreamState<D> {
     /// The driver's, when it does not make what marks the stream; nothing is left then.
     pub fn adopt(context: &Context<D>, raw: D::Stream) -> Result<Arc<Self>> {
         let mark = context.check(Call::EventCreate, context.driver.event_create(Timing::Disabled))?;
-        let state = if context.capabilities.events_outlive_streams || mutant!("s9_no_shadow") {
+        let Capabilities { events_outlive_streams, relaxed_protects_events, .. } = context.capabilities;
+        let state = if events_outlive_streams && relaxed_protects_events || mutant!("s9_no_shadow") {
             Self::new(raw, Kind::Adopted(mark))
         } else {
             match context.check(Call::StreamCreate, context.driver.stream_create(Priority::Normal)) {
