@@ -51,7 +51,7 @@ impl MayWait {
     /// # Errors
     /// `InsideHold` in a `use_on` closure: its gate is held, and what is waited for may need it.
     pub fn here() -> Result<Self> {
-        if is_within(Place::Hold) && !mutant!("r3_waits_in_a_hold") {
+        if is_within(Place::Hold) && !mutant!("c9_waits_in_a_hold") {
             return Err(Misuse::InsideHold.into());
         }
         Ok(Self { captures: is_within(Place::Capture), thread: PhantomData })

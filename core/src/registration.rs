@@ -337,8 +337,10 @@ impl<D: Driver> Pins<D> {
         context.check_alive()?;
         let HostRange { base, bytes } = request.range;
         // Before the lock: a capture may be waiting for the lock by way of its body.
+        let early = mutant!("c9_pin_lock_before_captures").then(|| context.process.calls().lock());
         let entered = context.enter(may, Call::HostRegister)?;
-        let _calls = (!mutant!("p6_register_unlocked")).then(|| lock_calls(&context.process, entered.may()));
+        let unlocked = early.is_some() || mutant!("p6_register_unlocked");
+        let _calls = (!unlocked).then(|| lock_calls(&context.process, entered.may()));
         {
             let mut table = self.table.lock();
             if table.entries.meet(base.address(), bytes, request.manner()) != Meeting::Free {

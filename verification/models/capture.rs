@@ -8,8 +8,9 @@ use std::ptr::NonNull;
 
 use super::checker::spawn;
 use super::device::Device;
-use super::tenure::driver::{Call, Capabilities, CaptureMode, Driver, ErrorKind};
+use super::tenure::driver::{Call, Capabilities, CaptureMode, Driver, ErrorKind, Image};
 use super::tenure::error::{Error, Misuse};
+use super::tenure::sync::Arc;
 use super::tenure::{Buffer, Config, Freed, Pinned, Queue, ReclaimMode, Runtime, Stream};
 use super::{Model, Reached};
 
@@ -162,6 +163,67 @@ pub const MODELS: &[Model] = &[
         bound: None,
         reaches: &["another stream was made", "the returned stream was taken"],
         body: claim_beside_guard,
+        ..Model::USUAL
+    },
+    Model {
+        name: "o2_question_in_a_hold_beside_a_mover",
+        claim: "A question about a buffer, inside of a closure that holds its stream's gate, does not wait for who moves the buffer.",
+        lines: &["O2", "O4", "R3"],
+        operations: "1 use_on with 1 question; 1 read elsewhere",
+        bound: None,
+        reaches: &["the move came first", "the question came first"],
+        body: question_in_a_hold,
+        ..Model::USUAL
+    },
+    Model {
+        name: "c9_call_in_a_hold_beside_a_capture",
+        claim: "A guarded call, and a capture, in a closure that holds a gate are refused, beside a capture whose body needs that gate.",
+        lines: &["C9", "R3"],
+        operations: "1 use_on with 1 load and 1 capture; 1 capture with 1 write on that stream",
+        bound: Some(3),
+        reaches: &["the hold ran inside of the capture", "the hold ran outside of it"],
+        body: call_in_a_hold,
+        ..Model::USUAL
+    },
+    Model {
+        name: "c9_wrap_in_a_capture_beside_a_wrap",
+        claim: "A wrap in a body is refused, also while a wrap of another thread waits for that capture to end.",
+        lines: &["C9", "P6", "R3"],
+        operations: "1 capture with 1 wrap; 1 wrap",
+        bound: None,
+        reaches: &["the other wrap came first", "the capture came first"],
+        body: wrap_beside_wrap,
+        ..Model::USUAL
+    },
+    Model {
+        name: "c6_waiting_call_beside_captures_in_turn",
+        claim: "A guarded call that waits for a capture looks again when that has ended: another may have begun.",
+        lines: &["C1", "C6"],
+        operations: "2 captures one after the other; 1 wait for a stream",
+        bound: Some(3),
+        reaches: &["the wait came first", "the wait came between", "the wait came last"],
+        body: captures_in_turn,
+        ..Model::USUAL
+    },
+    Model {
+        name: "c9_queue_of_another_capture",
+        claim: "A queue of one capture is not joined into another, beside a third capture; all of them end well.",
+        lines: &["C9", "C7"],
+        operations: "1 capture inside of another, each with a fork; 1 capture with a fork",
+        bound: Some(2),
+        reaches: &["three captures were open at once"],
+        body: foreign_queue,
+        ..Model::USUAL
+    },
+    Model {
+        name: "c1_event_asked_beside_a_foreign_capture",
+        claim: "Where a question about an event breaks captures in every mode, none is put: a capture of other code survives.",
+        lines: &["C1", "O2"],
+        operations: "1 raw capture; 1 question about an event and 1 wait for it",
+        bound: Some(3),
+        leaves_out: "the driver protects threads in relaxed mode, but for events",
+        reaches: &["the event was waited for beside the capture"],
+        body: event_beside_foreign_capture,
         ..Model::USUAL
     },
 ];
@@ -602,4 +664,171 @@ fn claim_beside_guard(reached: &Reached) {
     assert_eq!(asked, 0, "S4: a claim waited for the device");
     reached.mark_if(claimed != id, "another stream was made");
     reached.mark_if(claimed == id, "the returned stream was taken");
+}
+
+fn question_in_a_hold(reached: &Reached) {
+    // setup: the held stream covers X
+    let (device, runtime) = manual(Capabilities::default());
+    let (stream, [x]) = buffers(&runtime);
+    let (other, x) = (runtime.stream().expect("the pool may make streams"), Arc::new(x));
+    let mut y = other.alloc::<u8>(64).expect("there is memory");
+    // threads
+    let mover = spawn({
+        let (x, other) = (x.clone(), other.clone());
+        move || {
+            other.copy(&*x, &mut y).expect("O4: a move beside a hold failed");
+            drop((x, y));
+        }
+    });
+    // SAFETY: O1. The closure enqueues nothing.
+    let asked = unsafe { stream.use_on(&[], |_| (device.count(Call::Copy), x.is_busy())) };
+    let (copies, busy) = asked.expect("the closure ran");
+    // join
+    mover.join().unwrap();
+    // claim: both ended, and
+    reached.mark_if(copies > 0, "the move came first");
+    reached.mark_if(copies == 0, "the question came first");
+    assert!(busy || copies == 0 || !x.is_busy(), "O2: work was enqueued, and the buffer looked clean");
+    drop((x, stream, other));
+    drain(&runtime);
+}
+
+fn call_in_a_hold(reached: &Reached) {
+    // setup: the held stream covers X
+    let (device, runtime) = lenient();
+    let (stream, [mut x]) = buffers(&runtime);
+    // threads
+    let holder = spawn({
+        let (device, runtime, stream) = (device.clone(), runtime.clone(), stream.clone());
+        let refused = |outcome| matches!(outcome, Err(Error::Misuse(Misuse::InsideHold)));
+        move || {
+            // SAFETY: O1. The closure enqueues nothing.
+            let held = unsafe {
+                stream.use_on(&[], |_| {
+                    let inside = device.open_captures() > 0;
+                    assert!(
+                        refused(runtime.module(Image::Code(&[])).map(drop)),
+                        "C9: a load in a hold was not refused"
+                    );
+                    assert!(refused(runtime.capture(|_| Ok(())).map(drop)), "C9: a capture in a hold was not refused");
+                    inside
+                })
+            };
+            held.expect("the closure ran")
+        }
+    });
+    let graph = runtime.capture(|_| stream.fill(&mut x, 1));
+    // join
+    let inside = holder.join().unwrap();
+    // claim
+    assert!(graph.is_ok(), "C9: the capture did not go on");
+    reached.mark_if(inside, "the hold ran inside of the capture");
+    reached.mark_if(!inside, "the hold ran outside of it");
+    drop((graph, x, stream));
+    drain(&runtime);
+}
+
+fn wrap_beside_wrap(reached: &Reached) {
+    // setup
+    let (device, runtime) = lenient();
+    // threads
+    let wrapper = spawn({
+        let runtime = runtime.clone();
+        move || drop(pinned(&runtime, SHARED))
+    });
+    let graph = runtime.capture(|_| {
+        let registered = device.count(Call::HostRegister) > 0;
+        reached.mark_if(registered, "the other wrap came first");
+        reached.mark_if(!registered, "the capture came first");
+        let start = NonNull::new(std::ptr::without_provenance_mut::<u8>(2 * SHARED)).expect("the address is not zero");
+        // SAFETY: P4. Nobody ever touches the memory: the device of the models has none.
+        let wrapped = unsafe { runtime.wrap_raw(start, 64) };
+        let refused = matches!(wrapped, Err(Error::Misuse(Misuse::InsideCapture)));
+        assert!(refused, "C9: a wrap in a body was not refused");
+        Ok(())
+    });
+    // join
+    wrapper.join().unwrap();
+    // claim: both ended, and
+    assert!(graph.is_ok(), "C9: the capture did not go on after a refusal");
+    drop(graph);
+    drain(&runtime);
+    device.ends_clean();
+}
+
+fn captures_in_turn(reached: &Reached) {
+    // setup: work that a wait must ask the driver about
+    let (device, runtime) = lenient();
+    let (stream, [mut buffer]) = buffers(&runtime);
+    stream.fill(&mut buffer, 7).expect("the driver accepts all");
+    // threads
+    let capturer = spawn({
+        let runtime = runtime.clone();
+        move || [(); 2].map(|()| runtime.capture(|_| Ok(())).is_ok())
+    });
+    stream.synchronize().expect("C8: a wait beside captures failed");
+    let ended = device.count(Call::CaptureEnd);
+    reached.mark_if(ended == 0, "the wait came first");
+    reached.mark_if(ended == 1, "the wait came between");
+    reached.mark_if(ended == 2, "the wait came last");
+    // join
+    let captured = capturer.join().unwrap();
+    // claim: the device, and
+    assert_eq!(captured, [true; 2], "C1: an undisturbed capture failed");
+}
+
+fn foreign_queue(reached: &Reached) {
+    // setup
+    let (device, runtime) = manual(Capabilities::default());
+    // threads
+    let capturer = spawn({
+        let runtime = runtime.clone();
+        move || runtime.capture(|capture| capture.fork().map(drop)).is_ok()
+    });
+    let mut inner = None;
+    let outer = runtime.capture(|outer| {
+        inner = Some(runtime.capture(|within| {
+            reached.mark_if(device.open_captures() == 3, "three captures were open at once");
+            let joined = within.fork()?.join(outer);
+            let refused = matches!(joined, Err(Error::Misuse(Misuse::ForeignCapture)));
+            assert!(refused, "C9: a queue was joined into another capture");
+            Ok(())
+        }));
+        Ok(())
+    });
+    // join
+    let captured = capturer.join().unwrap();
+    // claim
+    let all = captured && outer.is_ok() && inner.is_some_and(|graph| graph.is_ok());
+    assert!(all, "C9: a capture did not go on after a refusal");
+}
+
+fn event_beside_foreign_capture(reached: &Reached) {
+    // setup: an event with later work behind it
+    let mut capabilities = Capabilities::default();
+    capabilities.relaxed_protects_events = false;
+    let (device, runtime) = manual(capabilities);
+    let (stream, [mut buffer]) = buffers(&runtime);
+    stream.fill(&mut buffer, 7).expect("the driver accepts all");
+    let event = stream.record().expect("the driver accepts all");
+    stream.fill(&mut buffer, 8).expect("the driver accepts all");
+    let raw = device.made_stream();
+    // threads
+    let capturer = spawn({
+        let device = device.clone();
+        move || {
+            device.capture_begin(&raw, CaptureMode::Global).expect("the driver accepts all");
+            let graph = device.capture_end(&raw).expect("C1: a capture of other code was broken");
+            device.graph_destroy(graph).expect("the driver accepts all");
+        }
+    });
+    event.is_complete().expect("the driver accepts all");
+    event.synchronize().expect("the driver accepts all");
+    reached.mark_if(device.open_captures() > 0, "the event was waited for beside the capture");
+    // join
+    capturer.join().unwrap();
+    // claim: the device, and
+    assert_eq!(event.is_complete(), Ok(true), "O2: what was waited for is over");
+    drop((event, buffer, stream));
+    drain(&runtime);
 }

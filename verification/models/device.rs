@@ -553,7 +553,10 @@ impl Device {
         if let Some(sentence) = state.closed {
             breach(format_args!("{sentence}: {call}"));
         }
-        state.check_guarded(call, self.0.capabilities.relaxed_protects);
+        let capabilities = &self.0.capabilities;
+        let is_of_event = matches!(call, Call::EventQuery | Call::EventSynchronize);
+        let protects = if is_of_event { capabilities.relaxed_protects_events } else { capabilities.relaxed_protects };
+        state.check_guarded(call, protects);
         if state.blocked == Some(call) {
             drop(state);
             self.blocks();
