@@ -197,6 +197,10 @@ impl<D: Driver> Driver for Tap<D> {
     }
 
     fn host_device_address(&self, pointer: HostPointer) -> Result<DeviceAddress, Self::Error> {
+        if self.rules.gives_nothing() {
+            self.log.note(Call::HostDeviceAddress);
+            return Ok(DeviceAddress(0));
+        }
         self.pass(Call::HostDeviceAddress, |driver| driver.host_device_address(pointer))
     }
 

@@ -874,7 +874,8 @@ pub(crate) fn probe<D: Driver>(driver: &D, base: HostPointer, bytes: usize) -> s
     Ok(if any { Coverage::Whole } else { Coverage::None })
 }
 
-fn device_address<D: Driver>(context: &Context<D>, base: HostPointer) -> Result<DeviceAddress> {
+/// The device's address of registered memory; success without one is a failure.
+pub(crate) fn device_address<D: Driver>(context: &Context<D>, base: HostPointer) -> Result<DeviceAddress> {
     let device = context.check(Call::HostDeviceAddress, context.driver.host_device_address(base))?;
     if device.0 == 0 { Err(Error::Driver(DriverFailure::null(Call::HostDeviceAddress))) } else { Ok(device) }
 }

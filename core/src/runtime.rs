@@ -14,7 +14,7 @@ use crate::mutant;
 use crate::pinned::Pinned;
 use crate::queue::Stream;
 use crate::reclaim::{Ask, Reclaim};
-use crate::registration::{HostRange, Pins};
+use crate::registration::{HostRange, Pins, device_address};
 use crate::staging::Staging;
 use crate::stream::{Pool, StreamState};
 use crate::sync::clock::{self, Instant};
@@ -440,7 +440,7 @@ impl<D: Driver> Runtime<D> {
         let mut may = MayWait::here()?;
         let range = self.alloc_aligned(bytes, align_of::<T>(), &mut may)?;
         let context = &self.anchor.context;
-        let device = context.check(Call::HostDeviceAddress, context.driver.host_device_address(range.base));
+        let device = device_address(context, range.base);
         let pin = device.and_then(|device| Ok(self.anchor.pins.adopt_allocated(context, range, device, &may)?));
         match pin {
             Ok(pin) => {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 
 use tenure::driver::{Call, Driver, ErrorKind, HostAccess, HostPointer, Location, Priority};
-use tenure::{Error, Freed, PinError};
+use tenure::{Error, Freed, Misuse, PinError};
 
 use super::{list_cases, word};
 use crate::bench::Bench;
@@ -47,6 +47,26 @@ list_cases!("registration": raw [
     a_scope_ends_forgotten_wraps,
     a_scope_is_not_shared_by_others,
     host_memory_of_the_driver_is_given_back,
+    host_memory_is_aligned_for_its_elements,
+    elements_of_no_size_are_counted,
+    sizes_that_do_not_fit_are_refused,
+    p3_a_free_waits_for_reads,
+    p3_look_ups_follow_the_registration,
+    p4_an_owner_comes_back_after_the_work,
+    p4_an_owner_that_shares_stays_while_it_is_used,
+    p4_a_shared_owner_is_kept_once,
+    p4_a_scope_ends_all_that_it_wrapped,
+    p4_a_scope_leaves_what_outlives_it,
+    p7_a_busy_range_is_retired_once,
+    p9_a_call_may_fail_after_its_effect,
+    p9_an_address_of_nothing_is_a_failure,
+    p10_what_others_registered_in_part_is_left_alone,
+    p13_runtimes_of_a_process_share_a_registration,
+    p13_a_claim_is_in_the_way_of_others,
+    p13_what_vouches_for_memory_is_told_of_other_claims,
+    p14_a_registration_outlives_the_work_of_all_claims,
+    p14_a_registration_of_others_is_asked_for_again,
+    p15_what_is_only_read_is_not_written,
     wraps_of_many_threads_keep_the_count,
 ]);
 
@@ -643,6 +663,510 @@ fn host_memory_of_the_driver_is_given_back<B: Bench>(bench: &B) {
     assert_eq!(rig.tap.log.count(Call::HostFree), 3, "P9: and nothing is left of it");
     drop(stream);
     rig.close();
+}
+
+fn host_memory_is_aligned_for_its_elements<B: Bench>(bench: &B) {
+    #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+    #[repr(C, align(16384))]
+    struct Wide([[u8; 4096]; 4]);
+    let rig = Rig::new(bench);
+    let kept: Vec<_> = (0..5).map(|_| rig.runtime.alloc_host::<Wide>(2).expect("host memory")).collect();
+    for pinned in &kept {
+        assert_eq!(pinned.as_ptr().addr() % align_of::<Wide>(), 0, "P4: a slice of them can be made");
+        let view = pinned.read().expect("a view");
+        assert!(view.iter().all(|wide| wide.0 == [[0; 4096]; 4]), "zeroed to its end");
+        assert!(rig.runtime.is_pinned(pinned.as_ptr().wrapping_add(1)), "P1: all of it");
+    }
+    drop(kept);
+    rig.drain();
+    let of = |call| rig.tap.log.count(call);
+    assert_eq!(of(Call::HostAlloc), of(Call::HostFree), "P5: what did not fit went back as well");
+    // SAFETY: P4. The wrap is refused: nothing is done with the address.
+    let askew = unsafe { rig.runtime.wrap_raw(NonNull::<u32>::without_provenance(std::num::NonZero::<usize>::MIN), 4) };
+    assert_eq!(askew.map(drop), Err(Error::Misuse(Misuse::Misaligned { align: 4 })), "no slice could be made of it");
+    rig.close();
+}
+
+fn elements_of_no_size_are_counted<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let marked = rig.tap.log.mark();
+    let wraps = [rig.runtime.alloc_host::<[u32; 0]>(5), rig.runtime.wrap(vec![[0_u32; 0]; 5]).map_err(Error::from)];
+    for wrap in wraps {
+        let wrap = wrap.expect("no bytes are needed");
+        assert_eq!((wrap.len(), wrap.read().expect("a view").len()), (5, 5), "O8: five elements, and no bytes");
+    }
+    let shared: Arc<[[u32; 0]]> = Arc::from(vec![[]; 5]);
+    assert_eq!(rig.runtime.wrap_shared(shared).expect("no bytes are needed").len(), 5);
+    assert_eq!(rig.tap.log.since(marked), [], "O8: no driver sees them");
+    rig.close();
+}
+
+fn sizes_that_do_not_fit_are_refused<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let too_long = Err(Error::Misuse(Misuse::SizeOverflow));
+    for len in [usize::MAX, usize::MAX / 4, usize::MAX / 8 + 1, isize::MAX as usize / 4 + 1] {
+        assert_eq!(rig.runtime.alloc_host::<u32>(len).map(drop), too_long, "{len} elements");
+        let start = NonNull::<u32>::dangling();
+        // SAFETY: P4. The wrap is refused: nothing is done with the address.
+        let wrapped = unsafe { rig.runtime.wrap_raw(start, len) };
+        assert_eq!(wrapped.map(drop), too_long, "{len} elements");
+    }
+    rig.close();
+}
+
+fn p3_a_free_waits_for_reads<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let source = rig.runtime.wrap(vec![7_u32; 4]).expect("a wrap");
+    let mut target = rig.four(&stream, 1);
+    let brake = Brake::new(bench);
+    brake.hold(&stream);
+    rig.sum(&stream, &source, &mut target).expect("a read is launched");
+    thread::scope(|scope| {
+        let freeing = scope.spawn(move || source.free());
+        thread::sleep(std::time::Duration::from_millis(5));
+        assert!(!freeing.is_finished(), "P3: the device has not read it yet");
+        assert_eq!(calls::<B>(&rig).1, 0, "P3: so it is registered");
+        brake.release();
+        assert_eq!(freeing.join().expect("no panic"), Ok(Freed::Now), "P7: then it is free");
+    });
+    assert_eq!(stream.read(&target).expect("a read"), [8; 4], "O3: the device has read it");
+    drop((stream, target));
+    rig.close();
+}
+
+fn p3_look_ups_follow_the_registration<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let mut memory = Lent::from(vec![1_u32; 4]);
+    let start = memory.start();
+    for _ in 0..3 {
+        // SAFETY: P4. The vector outlives the runtime and is not touched meanwhile.
+        let wrap = unsafe { rig.wrap_at(start) }.expect("a wrap");
+        assert!(rig.runtime.is_pinned(start.0.as_ptr()), "P1: registered");
+        assert_eq!(wrap.free(), Ok(Freed::Now));
+        assert!(!rig.runtime.is_pinned(start.0.as_ptr()), "P1: and no longer");
+    }
+    let ended = std::sync::atomic::AtomicBool::new(false);
+    thread::scope(|scope| {
+        let (rig, ended) = (&rig, &ended);
+        scope.spawn(move || {
+            for _ in 0..30 {
+                // SAFETY: P4. As above.
+                let wrap = unsafe { rig.wrap_at(start) }.expect("a wrap");
+                assert!(rig.runtime.is_pinned(start.0.as_ptr()), "P1: whoever has a wrap finds it, beside any look-up");
+                drop(wrap.free().expect("a free"));
+            }
+            ended.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        while !ended.load(std::sync::atomic::Ordering::Relaxed) {
+            let _either = rig.runtime.is_pinned(start.0.as_ptr());
+        }
+    });
+    rig.close();
+    drop(memory);
+}
+
+/// Memory of a case's own, and somebody who counts its owners.
+struct Counted(HostPointer, #[allow(dead_code, reason = "only held, and counted from outside")] Arc<()>);
+
+// SAFETY: P4. The cases' memory outlives these, and is touched by nobody else.
+unsafe impl tenure::HostMemory for Counted {
+    type Item = u32;
+
+    fn range(&mut self) -> (NonNull<u32>, usize) {
+        (self.0.0.cast(), 4)
+    }
+}
+
+fn p4_an_owner_comes_back_after_the_work<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let mut memory = vec![1_u32; 4];
+    let start = HostPointer(NonNull::from(&mut *memory).cast());
+    // SAFETY: P4. The vector comes back, and is dropped after the runtime.
+    let raw = unsafe { rig.wrap_at(start) }.expect("a wrap");
+    let mut sharing = rig.runtime.wrap(memory).expect("a wrap that shares");
+    let brake = Brake::new(bench);
+    brake.hold(&stream);
+    rig.bump(&stream, &mut sharing, 1).expect("a write is launched");
+    let memory = thread::scope(|scope| {
+        let ending = scope.spawn(move || sharing.into_owner::<Vec<u32>>().map_err(|(error, _)| error));
+        thread::sleep(std::time::Duration::from_millis(5));
+        assert!(!ending.is_finished(), "O3: the device has not written it yet");
+        brake.release();
+        ending.join().expect("no panic").expect("P4: the owner comes back")
+    });
+    assert_eq!(memory, [2; 4], "O3: after the work");
+    assert_eq!(calls::<B>(&rig), (1, 0), "P8: the registration is the other's");
+    let last = rig.runtime.wrap(memory).expect("a wrap that shares");
+    drop(raw);
+    let memory: Vec<u32> = last.into_owner().map_err(|(error, _)| error).expect("P4: also from the last");
+    assert_eq!(calls::<B>(&rig), (1, 1), "P4: not while it is registered");
+    drop(stream);
+    rig.close();
+    drop(memory);
+}
+
+fn p4_an_owner_that_shares_stays_while_it_is_used<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let mut memory = Lent::from(vec![1_u32; 4]);
+    let (start, alive) = (memory.start(), Arc::new(()));
+    for first_goes_first in [false, true] {
+        // SAFETY: P4. The vector outlives the runtime and is not touched meanwhile.
+        let raw = unsafe { rig.wrap_at(start) }.expect("a wrap");
+        let mut sharing = rig.runtime.wrap(Counted(start, alive.clone())).map_err(Error::from).expect("a wrap");
+        let brake = Brake::new(bench);
+        brake.hold(&stream);
+        rig.bump(&stream, &mut sharing, 1).expect("a write is launched");
+        let raw = (!first_goes_first).then_some(raw);
+        drop(sharing);
+        rig.runtime.poll();
+        assert_eq!(Arc::strong_count(&alive), 2, "P4: its owner stays while the device works on its memory");
+        brake.release();
+        stream.synchronize().expect("a wait");
+        rig.drain();
+        assert_eq!(Arc::strong_count(&alive), 1, "P4: and goes then, whoever else uses the registration");
+        drop(raw);
+        rig.drain();
+    }
+    drop(stream);
+    rig.close();
+    drop(memory);
+}
+
+fn p4_a_shared_owner_is_kept_once<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let memory: Arc<[u32]> = Arc::from([5_u32; 4]);
+    let wraps: Vec<_> = (0..20).map(|_| rig.runtime.wrap_shared(memory.clone()).expect("a wrap")).collect();
+    assert_eq!(Arc::strong_count(&memory), 2, "P4: one keeps it for all");
+    drop(wraps);
+    rig.drain();
+    assert_eq!(Arc::strong_count(&memory), 1, "P4: and goes with the registration");
+    rig.close();
+}
+
+fn p4_a_scope_ends_all_that_it_wrapped<B: Bench>(bench: &B) {
+    bench.allow(&["P7", "P4"]);
+    for panics in [false, true] {
+        let rig = Rig::new(bench);
+        let (mut first, mut second) = (Lent::from(vec![1_u32; 4]), Lent::from(vec![2_u32; 4]));
+        let second_start = second.start();
+        rig.tap.rules.fail(Call::HostUnregister, 1, ErrorKind::Unknown);
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            // SAFETY: P4. The vectors outlive the scope, and are leaked where their ranges stay registered.
+            let slices = unsafe {
+                [first.start(), second_start]
+                    .map(|start| std::slice::from_raw_parts_mut(start.0.as_ptr().cast::<u32>(), 4))
+            };
+            let [first, second] = slices;
+            rig.runtime.scope(|scope| {
+                let _wraps = (scope.wrap(first)?, scope.wrap(second)?);
+                if panics {
+                    std::panic::panic_any(OnPurpose);
+                }
+                Ok(())
+            })
+        }));
+        assert_eq!(calls::<B>(&rig), (2, 2), "P4: both borrows are over");
+        let told = match outcome {
+            Ok(outcome) => outcome.err().into_iter().collect(),
+            Err(_panic) => rig.runtime.take_release_errors(),
+        };
+        assert_eq!(told.len(), 1, "R7: the failure is told once: {told:?}");
+        assert_eq!(rig.runtime.stats().pins_quarantined, 1, "P9: the first is kept");
+        let driver = bench.driver();
+        assert!(!driver.host_is_registered(second_start).unwrap_or(false), "P4: the second is not registered any more");
+        drop(rig.shut_down(deadline()));
+        std::mem::forget(first);
+    }
+}
+
+fn p4_a_scope_leaves_what_outlives_it<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let memory: Arc<[u32]> = Arc::from([5_u32; 4]);
+    let longer = rig.runtime.wrap_shared(memory.clone()).expect("a wrap");
+    let mut sum = rig.four(&stream, 1);
+    for _ in 0..2 {
+        let ended = rig.runtime.scope(|scope| {
+            let scoped = scope.wrap_shared(&memory)?;
+            rig.sum(&stream, &scoped, &mut sum)
+        });
+        ended.expect("the scope ends");
+        assert!(rig.runtime.is_pinned(longer.as_ptr()), "P1: the other wrap has a count");
+    }
+    assert_eq!(calls::<B>(&rig), (1, 0), "P8: which the scope shared");
+    rig.sum(&stream, &longer, &mut sum).expect("P3: it works on");
+    assert_eq!(stream.read(&sum).expect("a read"), [16; 4]);
+    drop(longer);
+    let ended = rig.runtime.scope(|scope| scope.wrap_shared(&memory).map(drop));
+    ended.expect("the scope ends");
+    assert_eq!(calls::<B>(&rig), (1, 1), "P4: a range that was pending ends with the scope");
+    drop((stream, sum));
+    rig.close();
+}
+
+fn p7_a_busy_range_is_retired_once<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let memory: Arc<[u32]> = Arc::from([1_u32; 4]);
+    let wrap = || rig.runtime.wrap_shared(memory.clone()).expect("a wrap");
+    let mut sum = rig.four(&stream, 0);
+    let brake = Brake::new(bench);
+    brake.hold(&stream);
+    rig.sum(&stream, &wrap(), &mut sum).expect("a read is launched");
+    for round in 0..500 {
+        drop(wrap());
+        if round % 3 == 0 {
+            rig.runtime.poll();
+        }
+    }
+    let pending = rig.runtime.retired_pending();
+    assert!(pending <= 2, "P7: a range has one place in the queue, not {pending}");
+    assert_eq!(Arc::strong_count(&memory), 2, "P4: and one owner");
+    brake.release();
+    stream.synchronize().expect("a wait");
+    rig.drain();
+    assert_eq!(calls::<B>(&rig), (1, 1), "P7: the release was not lost");
+    drop((stream, sum));
+    rig.close();
+}
+
+fn p9_a_call_may_fail_after_its_effect<B: Bench>(bench: &B) {
+    bench.allow(&["P7", "R5"]);
+    let rig = Rig::new(bench);
+    rig.tap.rules.fail_after(Call::HostUnregister, 1, ErrorKind::Unknown);
+    let pinned = rig.runtime.wrap(vec![1_u32; 4]).expect("a wrap");
+    let memory: Vec<u32> = pinned.into_owner().map_err(|(error, _)| error).expect("P4: the driver has it no longer");
+    assert_eq!(rig.runtime.take_release_errors().len(), 1, "R7: the failure is told");
+    let mut memory = Lent::from(memory);
+    let start = memory.start();
+    // SAFETY: P4. The vector outlives the runtime and is not touched meanwhile.
+    drop(unsafe { rig.wrap_at(start) }.expect("P9: nothing is in quarantine"));
+    rig.drain();
+    let owned = Arc::new(());
+    rig.tap.rules.fail_after(Call::HostRegister, 1, ErrorKind::OutOfMemory);
+    let failed = rig.runtime.wrap(Counted(start, owned.clone())).map(drop).expect_err("the driver says so");
+    assert_eq!(failed.error.failure().map(|failure| failure.kind), Some(ErrorKind::OutOfMemory), "R7");
+    let is_registered = bench.driver().host_is_registered(start).unwrap_or(false);
+    assert_eq!(failed.owner.is_kept(), is_registered, "P4: what the driver may have is kept, and no more");
+    let kept = Arc::strong_count(&owned) - 1;
+    drop(failed);
+    assert_eq!(Arc::strong_count(&owned), 1 + usize::from(is_registered) * kept, "P4: also when the error is dropped");
+    let report = rig.shut_down(deadline());
+    assert_eq!(report.pins_quarantined, usize::from(is_registered), "R5: and a shutdown says so");
+    std::mem::forget(memory);
+}
+
+fn p9_an_address_of_nothing_is_a_failure<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    rig.tap.rules.give_nothing(true);
+    let failed = rig.runtime.wrap(vec![1_u32; 4]).expect_err("no device reaches it");
+    let call = failed.error.failure().map(|failure| failure.call);
+    assert_eq!((call, &failed.owner == &[1; 4]), (Some(Call::HostDeviceAddress), true), "P9: the memory comes back");
+    assert!(rig.runtime.alloc_host::<u32>(4).is_err(), "of the driver's as well");
+    rig.tap.rules.give_nothing(false);
+    let registers = calls::<B>(&rig);
+    assert_eq!(registers, (1, 1), "P9: nothing is left");
+    assert_eq!(rig.tap.log.count(Call::HostAlloc), rig.tap.log.count(Call::HostFree), "P9: of both");
+    rig.close();
+}
+
+fn p10_what_others_registered_in_part_is_left_alone<B: Bench>(bench: &B) {
+    let driver = bench.driver();
+    // Parts of four pages that a stranger registers.
+    let layouts: [&[(usize, usize)]; 5] = [&[(0, 1)], &[(0, 2), (2, 2)], &[(0, 1), (3, 1)], &[(1, 2)], &[(2, 2)]];
+    for parts in layouts {
+        let rig = Rig::new(bench);
+        let mut memory = Lent::from(vec![0_u8; 5 * PAGE]);
+        let base = memory.start().offset(memory.start().0.align_offset(PAGE));
+        for (first, pages) in parts {
+            assert_eq!(register(&*driver, base.offset(first * PAGE), pages * PAGE), None, "somebody else's");
+        }
+        // SAFETY: P4. The vector outlives the runtime, and the wrap is refused, or is right.
+        let wrap = unsafe { rig.runtime.wrap_raw::<u8>(base.0, 4 * PAGE) };
+        let borders = parts.len() > 1 && parts.iter().map(|(_, pages)| pages).sum::<usize>() == 4;
+        match wrap {
+            Ok(wrap) => assert!(borders && wrap.len() == 4 * PAGE, "P10: {parts:?} is not all of it"),
+            Err(Error::Pin(PinError::Overlap)) => {}
+            Err(error) => {
+                let kind = error.failure().map(|failure| failure.kind);
+                assert_eq!(kind, Some(ErrorKind::AlreadyRegistered), "P10: a typed error: {error}");
+            }
+        }
+        rig.drain();
+        rig.close();
+        for (first, pages) in parts {
+            let end = base.offset((first + pages) * PAGE - 1);
+            assert!(driver.host_is_registered(end).expect("a question"), "P10: {parts:?} is theirs still");
+            assert_eq!(unregister(&*driver, base.offset(first * PAGE)), None, "P10: for them to end");
+        }
+    }
+}
+
+fn p13_runtimes_of_a_process_share_a_registration<B: Bench>(bench: &B) {
+    let (one, other) = (Rig::new(bench), Rig::new(bench));
+    let stream = other.stream();
+    let memory: Arc<[u32]> = Arc::from([5_u32; 4]);
+    let total = || (calls::<B>(&one), calls::<B>(&other));
+    let first = one.runtime.wrap_shared(memory.clone()).expect("a wrap");
+    let second = other.runtime.wrap_shared(memory.clone()).expect("a wrap in another runtime");
+    assert_eq!(total(), ((1, 0), (0, 0)), "P13: it is registered once");
+    drop(first);
+    one.drain();
+    one.close();
+    let mut sum = other.four(&stream, 1);
+    other.sum(&stream, &second, &mut sum).expect("P13: the other's claim holds it");
+    assert_eq!(stream.read(&sum).expect("a read"), [6; 4]);
+    assert_eq!(Arc::strong_count(&memory), 3, "P4: what kept it for the first stays with the second's");
+    // The one that began first is over, and the last ends it.
+    let third = Rig::new(bench);
+    let again = third.runtime.wrap_shared(memory.clone()).expect("a wrap in a third");
+    drop(second);
+    other.drain();
+    assert_eq!(calls::<B>(&other), (0, 0), "P13: not the last");
+    drop(again);
+    third.drain();
+    assert_eq!(calls::<B>(&third), (0, 1), "P13: whoever is the last undoes it");
+    assert_eq!(Arc::strong_count(&memory), 1, "P4: and lets go of what kept it");
+    drop((stream, sum));
+    other.close();
+    third.close();
+}
+
+fn p13_a_claim_is_in_the_way_of_others<B: Bench>(bench: &B) {
+    let (one, other) = (Rig::new(bench), Rig::new(bench));
+    let mut memory = Lent::from(vec![0_u32; 64]);
+    let start = memory.start();
+    // SAFETY: P4. The vector outlives the runtimes and is not touched meanwhile.
+    let wrap = |rig: &Rig<B::Driver>, from: usize, len| unsafe {
+        rig.runtime.wrap_raw::<u32>(start.offset(from * 4).0.cast(), len)
+    };
+    let first = wrap(&one, 16, 32).expect("a wrap");
+    let larger = PinError::Larger { registered: 128, wanted: 256 };
+    assert_eq!(wrap(&other, 0, 64).map(drop), Err(Error::Pin(larger)), "P2: in another runtime too");
+    assert_eq!(wrap(&other, 0, 20).map(drop), Err(Error::Pin(PinError::Overlap)), "P8: in another runtime too");
+    let part = wrap(&other, 20, 4).expect("P8: a part shares");
+    let (error, first) = {
+        // SAFETY: P4. As above.
+        let sharing = one.runtime.wrap(Counted(start.offset(64), Arc::new(()))).map_err(Error::from).expect("a wrap");
+        drop(first);
+        sharing.into_owner::<Counted>().map(drop).expect_err("the other runtime uses it")
+    };
+    assert_eq!(error, Error::Pin(PinError::Shared), "P4: it could go under the other's work");
+    assert_eq!(first.expect("P5: the handle comes back").free(), Ok(Freed::Deferred), "P7: it ends with the other's");
+    drop(part);
+    other.drain();
+    assert_eq!((calls::<B>(&one), calls::<B>(&other)), ((1, 0), (0, 1)), "P13: once each");
+    let ended = one.runtime.scope(|scope| {
+        // SAFETY: P4. As above.
+        let slice = unsafe { std::slice::from_raw_parts_mut(start.0.as_ptr().cast::<u32>(), 64) };
+        let _scoped = scope.wrap(slice)?;
+        assert_eq!(wrap(&other, 0, 4).map(drop), Err(Error::Pin(PinError::Scoped)), "P4: the scope ends alone");
+        Ok(())
+    });
+    ended.expect("the scope ends");
+    one.close();
+    other.close();
+    drop(memory);
+}
+
+fn p13_what_vouches_for_memory_is_told_of_other_claims<B: Bench>(bench: &B) {
+    let (one, other) = (Rig::new(bench), Rig::new(bench));
+    let mut memory = Lent::from(vec![0_u32; 64]);
+    let start = memory.start();
+    // SAFETY: P4. The vector outlives the runtimes and is not touched meanwhile.
+    let whole = unsafe { one.runtime.wrap_raw::<u32>(start.0.cast(), 64) }.expect("a wrap");
+    // SAFETY: P4. As above.
+    let part = unsafe { other.wrap_at(start) }.expect("a part of it in another runtime");
+    assert_eq!(whole.free(), Ok(Freed::Deferred), "P7: the other uses the registration");
+    let report = one.shut_down(deadline());
+    assert_eq!(report.pins_left, 1, "P4: all of it is registered still: {report:?}");
+    assert!(bench.driver().host_is_registered(start.offset(255)).expect("a question"), "P13");
+    assert_eq!(part.free(), Ok(Freed::Now), "P13: the last");
+    other.close();
+    drop(memory);
+}
+
+fn p14_a_registration_outlives_the_work_of_all_claims<B: Bench>(bench: &B) {
+    let (one, other) = (Rig::new(bench), Rig::new(bench));
+    let (slow, quick) = (one.stream(), other.stream());
+    let mut memory = Lent::from(vec![1_u32; 4]);
+    let start = memory.start();
+    let alive = Arc::new(());
+    let mut first = one.runtime.wrap(Counted(start, alive.clone())).map_err(Error::from).expect("a wrap");
+    // SAFETY: P4. The vector outlives the runtimes and is not touched meanwhile.
+    let mut second = unsafe { other.wrap_at(start) }.expect("a wrap in another runtime");
+    other.bump(&quick, &mut second, 1).expect("a write is launched");
+    quick.synchronize().expect("a wait");
+    let brake = Brake::new(bench);
+    brake.hold(&slow);
+    one.bump(&slow, &mut first, 10).expect("a write is launched");
+    drop(first);
+    one.runtime.poll();
+    assert_eq!(second.free(), Ok(Freed::Deferred), "P14: the first runtime's work goes on");
+    assert_eq!((calls::<B>(&one).1, calls::<B>(&other).1), (0, 0), "P14: so it is registered");
+    assert_eq!(Arc::strong_count(&alive), 2, "P4: and its owner is there");
+    brake.release();
+    slow.synchronize().expect("a wait");
+    one.drain();
+    assert_eq!((calls::<B>(&one).1, Arc::strong_count(&alive)), (1, 1), "P14: after the work of both");
+    drop((slow, quick));
+    one.close();
+    other.close();
+    assert_eq!(memory[..], [12; 4], "and all was done");
+}
+
+fn p14_a_registration_of_others_is_asked_for_again<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let driver = bench.driver();
+    let mut memory = Lent::from(vec![0_u8; PAGE]);
+    let base = memory.start();
+    // SAFETY: P4. The vector outlives the runtime and is not touched meanwhile.
+    let wrap = || unsafe { rig.wrap_at(base) }.expect("a wrap");
+    assert_eq!(register(&*driver, base, PAGE), None, "somebody else registers it");
+    drop(wrap());
+    let again = wrap();
+    rig.runtime.poll();
+    assert_eq!(rig.runtime.stats().pins_made, 1, "P14: it is there still, and revived");
+    drop(again);
+    // Not noted by the runtime yet.
+    assert_eq!(unregister(&*driver, base), None, "P10: its owner ends it");
+    let mut ours = wrap();
+    rig.bump(&stream, &mut ours, 5).expect("P14: it is registered, and work is accepted");
+    assert_eq!(ours.read().expect("a view")[..], [5; 4], "P14: and done");
+    drop(ours);
+    rig.drain();
+    assert_eq!(calls::<B>(&rig).1, 1, "P13: what we registered we undo");
+    drop(stream);
+    rig.close();
+    drop(memory);
+}
+
+fn p15_what_is_only_read_is_not_written<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let mut memory = Lent::from(vec![1_u32; 4]);
+    let start = memory.start();
+    let read_only = rig.runtime.wrap_read_only(Counted(start, Arc::new(()))).map_err(Error::from).expect("a wrap");
+    let mut sum = rig.four(&stream, 1);
+    rig.sum(&stream, &read_only, &mut sum).expect("a read is launched");
+    // SAFETY: P4. The vector outlives the runtime and is not touched meanwhile.
+    let refused = unsafe { rig.wrap_at(start) };
+    assert_eq!(refused.map(drop), Err(Error::Pin(PinError::ReadOnly)), "P15: it is registered to be read");
+    let back = read_only.into_owner::<Counted>().map_err(|(error, _)| error);
+    drop(rig.runtime.wrap_read_only(back.expect("P4: the owner comes back")).map_err(Error::from).expect("a wrap"));
+    // SAFETY: P4. As above.
+    let mut writable = unsafe { rig.wrap_at(start) }.expect("P15: once nobody reads it, it is registered anew");
+    rig.bump(&stream, &mut writable, 1).expect("a write is launched");
+    assert_eq!(writable.read().expect("a view")[..], [2; 4], "P15: to be written");
+    let shared = rig.runtime.wrap_read_only(Counted(start, Arc::new(()))).map_err(Error::from);
+    assert_eq!(stream.read(&*shared.expect("P8: who only reads shares it")).expect("a read"), [2; 4]);
+    drop((stream, sum, writable));
+    rig.close();
+    drop(memory);
 }
 
 fn wraps_of_many_threads_keep_the_count<B: Bench>(bench: &B) {
