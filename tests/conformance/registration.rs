@@ -1,4 +1,4 @@
-//! Page-locked host memory: what drivers do about it, and P1 to P12.
+//! Page-locked host memory: what drivers do about it, and P1 to P15.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;

@@ -72,6 +72,7 @@ const GAPS: &[(&str, &str)] = &[
     ("P9", "an unregister that fails after a loss: R6"),
     ("P10", "code that ends its registration under us"),
     ("P11", "a device that never answers a wait: nothing returns, and nothing is freed"),
+    ("P15", "what a driver does with a write to what is registered to be read: by the simulator"),
     ("P12", "addresses handed out again by the system's allocator: by the simulator"),
     ("R1", "all handles: models drop buffers, pins, streams, graphs and executables; the rest by counting drivers"),
     ("R2", "a host function that the driver runs twice; priorities of the driver's thread"),

@@ -137,6 +137,7 @@ pub(crate) const ERRORS: &[&str] = &[
     "inside-hold",
     "length-mismatch",
     "panicked-in-release",
+    "misaligned",
     "scoped-in-capture",
     "size-overflow",
     // Of host memory.
@@ -147,6 +148,7 @@ pub(crate) const ERRORS: &[&str] = &[
     "quarantined",
     "scoped",
     "shared",
+    "read-only",
     "still-in-use",
     // What a driver's refusal means.
     "already-registered",

@@ -1,4 +1,4 @@
-//! Registrations (P1 to P12): the core's [`Table`], with a driver, wraps, work on the device, decided releases and a capture
+//! Registrations (P1 to P15): the core's [`Table`], with a driver, wraps, work on the device, decided releases and a capture
 //! around it.
 //!
 //! A step is what the core does under one hold of the table's lock, or one call of the driver, which has the pin driver lock
