@@ -754,7 +754,7 @@ fn p3_look_ups_follow_the_registration<B: Bench>(bench: &B) {
                 // SAFETY: P4. As above.
                 let wrap = unsafe { rig.wrap_at(start) }.expect("a wrap");
                 assert!(rig.runtime.is_pinned(start.0.as_ptr()), "P1: whoever has a wrap finds it, beside any look-up");
-                drop(wrap.free().expect("a free"));
+                let _freed = wrap.free().expect("a free");
             }
             ended.store(true, std::sync::atomic::Ordering::Relaxed);
         });
