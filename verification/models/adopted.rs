@@ -209,11 +209,10 @@ impl Adopted {
 }
 
 fn refused_launch(marked: Marked, reached: &Reached) {
-    // setup: X was written elsewhere, and the next launch is refused
+    // setup: X was written elsewhere, and is taken together with what nobody can have
     let adopted = Arc::new(Adopted::new(marked));
-    let ours = adopted.world.stream();
+    let (ours, spoiled) = (adopted.world.stream(), adopted.world.spoiled());
     adopted.world.launch(&ours, &[(&adopted.x, Write)]);
-    adopted.world.device.fail(Call::Launch, ErrorKind::InvalidValue, 0);
     // threads
     let asker = spawn({
         let adopted = adopted.clone();
@@ -223,11 +222,11 @@ fn refused_launch(marked: Marked, reached: &Reached) {
             waits
         }
     });
-    let refused = adopted.world.try_launch(&adopted.stream, &[(&adopted.x, Write)]);
+    let refused = adopted.world.try_launch(&adopted.stream, &[(&adopted.x, Write), (&spoiled, Write)]);
     // join
     let waits = asker.join().unwrap();
     // claim: the device, which knows what was told
-    assert!(refused.is_err(), "O5: a launch that the driver refuses fails");
+    assert!(refused.is_err(), "O5: a launch behind an edge that fails is refused");
     adopted.is_not_called_clean_early(&adopted.x, 1);
     reached.mark_if(waits == 0, "the question came first");
     reached.mark_if(waits > 0, "the question came after the wait");

@@ -359,9 +359,9 @@ pub const MUTANTS: &[Mutant] = &[
         name: "o5_no_touch",
         what: "a move stores no number of its waits",
         lines: &["O5"],
-        model: "o5_failed_launch_leaves_the_truth",
+        model: "o5_refused_launch_behind_a_second_wait",
         checker: Checker::Loom,
-        message: "O1: two conflicting submissions are not ordered",
+        message: "O3: the host wrote while work on the memory may still run",
     },
     Mutant {
         name: "o9_forget_slot",
