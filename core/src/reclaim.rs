@@ -28,7 +28,7 @@
 //! is taken up by the signal of its end. What will never be complete (a broken stream, a lost device, the deadline of a
 //! shutdown) is leaked, once, by the same move.
 //!
-//! # Code that is not ours
+//! # Code that is not ours (R10)
 //! Owners' drops and wakers may do anything: panic, block, park and so eat the token of a wakeup, call back. A turn only
 //! lists them ([`Errand`]); they run after it, with no lock held, each with its panic caught. So whoever they call finds
 //! no turn in progress on their account. The worker leaves owners to a thread that it starts for them, since they may
@@ -521,7 +521,7 @@ impl<D: Driver> Reclaim<D> {
         Left { waiting: self.pending().saturating_sub(put_off), put_off }
     }
 
-    /// Runs code that is not ours. A panic of it ends here, so the next is run all the same (R4).
+    /// Runs code that is not ours. A panic of it ends here, so the next is run all the same (R4, R10).
     fn run(&self, context: &Context<D>, errand: Errand) {
         let code = || match errand.what {
             Code::Drop(owner) => drop(owner),
@@ -805,23 +805,7 @@ impl<D: Driver> Turn<'_, D> {
             Resource::Owner(_pin, owner) => return bench.run_later(Code::Drop(owner)),
             Resource::Event(event) => context.check(Call::EventDestroy, context.driver.event_destroy(event)),
             Resource::Executable(executable, uses) => {
-                // Kept whatever the driver does, a panic too.
-                let uses = std::mem::ManuallyDrop::new(uses);
-                let destroy = |driver: &D, executable| driver.executable_destroy(executable);
-                let answer = self.give_back(Call::ExecutableDestroy, executable, destroy);
-                let uses = std::mem::ManuallyDrop::into_inner(uses);
-                match answer {
-                    Ok(Ok(())) => return bench.run_later(Code::Drop(uses)),
-                    Ok(Err(error)) => {
-                        // All that used them has completed: it is the executable alone that is leaked.
-                        bench.errands.push(Errand { what: Code::Drop(uses), counts: false });
-                        Err(error)
-                    }
-                    Err(executable) => {
-                        let resource = Resource::Executable(executable, uses);
-                        return bench.put_off.push(Retired { resource, points: retired.points });
-                    }
-                }
+                return self.end_executable(bench, executable, uses, retired.points);
             }
             Resource::Graph(graph) => context.check(Call::GraphDestroy, context.driver.graph_destroy(graph)),
             Resource::Module(module) => {
@@ -845,11 +829,42 @@ impl<D: Driver> Turn<'_, D> {
             Resource::Holdings(holdings) => return bench.run_later(Code::Drop(holdings)),
             Resource::Notice(notice) => return bench.run_later(Code::Tell(notice, Ok(()))),
         };
+        self.note(outcome);
+    }
+
+    /// Counts what became of a thing; an error is kept (R7).
+    fn note(&self, outcome: Result<()>) {
         match outcome {
             Ok(()) => add(&self.reclaim.figures.released, 1),
             Err(error) => {
                 add(&self.reclaim.figures.leaked, 1);
                 self.context.keep_untold(error);
+            }
+        }
+    }
+
+    /// Destroys an executable; what it held goes after the turn, since it may have owners (R10).
+    fn end_executable(
+        &self,
+        bench: &mut Bench<D>,
+        executable: D::Executable,
+        uses: Box<dyn Any + Send>,
+        points: Points<D>,
+    ) {
+        // Kept whatever the driver does, a panic too.
+        let uses = std::mem::ManuallyDrop::new(uses);
+        let destroy = |driver: &D, executable| driver.executable_destroy(executable);
+        let answer = self.give_back(Call::ExecutableDestroy, executable, destroy);
+        let uses = std::mem::ManuallyDrop::into_inner(uses);
+        match answer {
+            Ok(Ok(())) => bench.run_later(Code::Drop(uses)),
+            Ok(Err(error)) => {
+                // All that used them has completed: it is the executable alone that is leaked.
+                bench.errands.push(Errand { what: Code::Drop(uses), counts: false });
+                self.note(Err(error));
+            }
+            Err(executable) => {
+                bench.put_off.push(Retired { resource: Resource::Executable(executable, uses), points });
             }
         }
     }
