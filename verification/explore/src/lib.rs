@@ -190,14 +190,14 @@ fn reclaim(audit: usize, ticks: bool) -> Line {
 fn staging(audit: usize) -> Line {
     use staging::{Staging, Wrong};
     let wrongs = [
-        (Wrong::NotNoted, "T1"),
+        (Wrong::NotNoted, "T2"),
         (Wrong::BrokenCompletes, "T1"),
         (Wrong::GivenBackTwice, "T1"),
         (Wrong::MadeUnasked, "T2"),
         (Wrong::AbandonedKept, "T3"),
     ];
-    let plan = Plan { name: "staging", sizes: "2 tasks, 4 copies, 3 chunks", lines: "T1 T2 T3", pinned: 1 };
-    plan.run(audit, |wrong| Staging { tasks: 2, copies: 4, wrong }, &wrongs)
+    let plan = Plan { name: "staging", sizes: "2 tasks, 3 copies, 3 chunks", lines: "T1 T2 T3", pinned: 1 };
+    plan.run(audit, |wrong| Staging { tasks: 2, copies: 3, wrong }, &wrongs)
 }
 
 fn gate(audit: usize) -> Line {

@@ -48,6 +48,7 @@ pub struct State {
     used: Vec<Used>,
     slabs_made: u8,
     copies: u8,
+    trimmed: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -72,8 +73,6 @@ enum Task {
     },
     /// A download that is not fetched yet.
     Flies {
-        stream: usize,
-        number: u64,
         pieces: Vec<Rc<Piece<u8>>>,
     },
 }
@@ -155,10 +154,12 @@ impl Staging {
                 must(state.is_apart(), "T1", "a byte of staging memory has two copies")
             });
         } else if let Some(size) = probe.reserve(bytes).or(self.is(Wrong::MadeUnasked).then_some(CHUNK))
-            && state.slabs_made < 6
+            && state.slabs_made < 8
         {
             steps.add(state, Label("make a slab", [index as u8, NONE]), fair, |state| {
                 if !self.is(Wrong::MadeUnasked) {
+                    // As the core does: who finds no room has just swept.
+                    let _ = state.slabs.take(stream as u64, bytes);
                     let _ = state.slabs.reserve(bytes);
                 }
                 state.slabs_made += 1;
@@ -180,7 +181,6 @@ impl Staging {
                 state.slabs.note(piece, At(stream, number));
             }
             state.used.extend(State::use_of(&pieces, stream, number));
-            number
         };
         steps.add(state, Label("refused", [index as u8, NONE]), fair, |state| {
             give_back(state);
@@ -200,14 +200,14 @@ impl Staging {
             Ok(())
         });
         steps.add(state, Label("copy down", [index as u8, NONE]), fair, |state| {
-            let number = submit(state);
-            state.tasks[index] = Task::Flies { stream, number, pieces: pieces.clone() };
+            submit(state);
+            state.tasks[index] = Task::Flies { pieces: pieces.clone() };
             Ok(())
         });
     }
 
     fn flies(&self, state: &State, index: usize, steps: &mut Steps<State>) {
-        let Task::Flies { pieces, .. } = &state.tasks[index] else { return };
+        let Task::Flies { pieces } = &state.tasks[index] else { return };
         let fair = TASK + index as Fair;
         // Fetched or dropped, early or late: the piece goes back either way.
         steps.add(state, Label("give back", [index as u8, NONE]), fair, |state| {
@@ -251,7 +251,7 @@ impl Machine for Staging {
         let tasks = vec![Task::Rests; self.tasks];
         let slabs = Slabs::new(LIMIT);
         let (lanes, used) = ([Lane::default(); 2], Vec::new());
-        vec![State { slabs, lanes, tasks, used, slabs_made: 0, copies: self.copies }]
+        vec![State { slabs, lanes, tasks, used, slabs_made: 0, copies: self.copies, trimmed: false }]
     }
 
     /// All of it: the number of copies bounds it.
@@ -280,8 +280,10 @@ impl Machine for Staging {
         }
         (0..2).for_each(|stream| self.world(state, stream, steps));
         let mut probe = state.slabs.clone();
-        if !probe.trim().is_empty() {
+        if !state.trimmed && !probe.trim().is_empty() {
             steps.add(state, Label("trim", [NONE, NONE]), FREE, |state| {
+                // Once: otherwise slabs that are made again make states without end.
+                state.trimmed = true;
                 let gone = state.slabs.trim();
                 let unused = state.used.iter().all(|used| !gone.contains(&used.slab));
                 must(unused, "T2", "a slab is given back while a copy may use it")
