@@ -286,7 +286,6 @@ impl<B: Copy, P: Mark> Slabs<B, P> {
     /// How many bytes the next slab has, where `bytes` are wanted and there is room for one. It counts from now on.
     pub fn reserve(&mut self, bytes: usize) -> Option<usize> {
         let room = (self.limit + self.given_up).saturating_sub(self.held) / CHUNK;
-        let room = if mutant!("t2_no_limit") { SLAB_CHUNKS } else { room };
         // As much again as there is: few slabs where much is staged, and little memory where little is.
         let wanted = bytes.div_ceil(CHUNK).saturating_sub(self.free).max(self.held / CHUNK);
         let chunks = wanted.clamp(1, SLAB_CHUNKS).min(room);

@@ -196,7 +196,7 @@ fn staging(audit: usize) -> Line {
         (Wrong::MadeUnasked, "T2"),
         (Wrong::AbandonedKept, "T3"),
     ];
-    let plan = Plan { name: "staging", sizes: "2 tasks, 3 copies, 3 chunks", lines: "T1 T2 T3", pinned: 1 };
+    let plan = Plan { name: "staging", sizes: "2 tasks, 3 copies, 3 chunks", lines: "T1 T2 T3", pinned: 366_665 };
     plan.run(audit, |wrong| Staging { tasks: 2, copies: 3, wrong }, &wrongs)
 }
 
