@@ -86,9 +86,8 @@ fn tell(device: &str, rows: &[Row], json: bool) -> usize {
     for Row { call, bytes, first, longest } in rows {
         let (first, longest) = (first.as_secs_f64() * 1e3, longest.as_secs_f64() * 1e3);
         if json {
-            println!(
-                "{{\"device\":\"{device}\",\"call\":\"{call}\",\"bytes\":{bytes},\"first_ms\":{first:.4},\"longest_ms\":{longest:.4}}}"
-            );
+            let times = format!("\"first_ms\":{first:.4},\"longest_ms\":{longest:.4}");
+            println!("{{\"device\":\"{device}\",\"call\":\"{call}\",\"bytes\":{bytes},{times}}}");
         } else {
             println!("{device}: {call} of {bytes} bytes: {longest:.4} ms, the first {first:.4} ms");
         }
