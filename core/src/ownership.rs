@@ -316,7 +316,7 @@ pub fn submit<D: Driver, R>(
 /// [`submit`] where `stream` covers every use: under its gate, and without a list. Otherwise nothing was done, and
 /// `moving` gets `uses` and `enqueue`. They go by value: lent to the slow way, they would lie in memory on the fast one
 /// too.
-#[inline]
+#[inline(always)]
 pub fn submit_covered<D: Driver, R, U: Records<D>, F>(
     context: &Context<D>,
     stream: &StreamState<D>,
@@ -328,21 +328,40 @@ pub fn submit_covered<D: Driver, R, U: Records<D>, F>(
 where
     F: FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
 {
-    // What uses nothing is not covered: it does not show there that the stream is closed.
-    let has_uses = size_of::<U>() > 0;
+    // What uses nothing is covered by a stream that is not closed: elsewhere the covers show that.
+    let is_open = size_of::<U>() > 0 || stream.key() != CLOSED;
     // Mostly the gate favours the thread, and all is covered outright.
-    if has_uses
+    if is_open
         && let Some(gate) = stream.gate_favoured()
         && uses.all_outright(stream.key())
     {
         let gate = unless_planted_window(stream, gate);
         let (answer, number) = stream.enqueue(context, call, &gate, enqueue)?;
-        if answer.is_ok() || !mutant!("o5_failed_unstamped") {
-            uses.stamp_outright(number);
-        }
-        return Ok((context.check(call, answer)?, number));
+        return match answer {
+            Ok(value) => {
+                uses.stamp_outright(number);
+                Ok((value, number))
+            }
+            Err(error) => Err(refused_outright(context, uses, number, call, &error)),
+        };
     }
     submit_gated(context, stream, uses, call, enqueue, moving)
+}
+
+/// Notes a submission that the driver refused as if it had been accepted: it may have been (O5).
+#[cold]
+#[inline(never)]
+fn refused_outright<D: Driver>(
+    context: &Context<D>,
+    uses: impl Records<D>,
+    number: u64,
+    call: Call,
+    error: &D::Error,
+) -> Error {
+    if !mutant!("o5_failed_unstamped") {
+        uses.stamp_outright(number);
+    }
+    context.fail(call, error)
 }
 
 /// [`submit_covered`] by a gate that may not favour the thread, and where some of the uses may be reads of what the
@@ -563,8 +582,7 @@ impl<D: Driver> StreamState<D> {
         gate: &Gate<D>,
         body: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
     ) -> Result<(std::result::Result<R, D::Error>, u64)> {
-        self.check_takes_work(context)?;
-        let (answer, number) = self.attempt(context, gate, call, body);
+        let (answer, number) = self.attempt(context, gate, call, body)?;
         Ok((answer, number.get()))
     }
 

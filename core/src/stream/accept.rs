@@ -29,12 +29,14 @@ impl<D: Driver> StreamState<D> {
     ) -> Result<(R, Number)> {
         let early = mutant!("o2_number_early").then(|| self.timeline.submit(Accepted(gate)));
         let value = context.check(call, body(&context.driver, &self.raw))?;
-        let number = self.number(context, gate, call);
-        Ok((value, early.unwrap_or(number)))
+        Ok((value, early.unwrap_or_else(|| self.number(context, gate, call))))
     }
 
     /// As [`accept`](Self::accept), where what the call enqueues uses memory: a call that fails may have had its effect, so
     /// that is numbered as well. The number then may stand for nothing, which costs a question.
+    ///
+    /// # Errors
+    /// That the stream takes no work: then no call was made.
     #[inline]
     pub fn attempt<R>(
         &self,
@@ -42,11 +44,27 @@ impl<D: Driver> StreamState<D> {
         gate: &Gate<D>,
         call: Call,
         body: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
-    ) -> (std::result::Result<R, D::Error>, Number) {
+    ) -> Result<(std::result::Result<R, D::Error>, Number)> {
+        if let Role::Adopted(_) = &self.role {
+            return self.attempt_on_adopted(context, gate, call, body);
+        }
         let early = mutant!("o2_number_early").then(|| self.timeline.submit(Accepted(gate)));
         let answer = body(&context.driver, &self.raw);
-        let number = self.number(context, gate, call);
-        (answer, early.unwrap_or(number))
+        Ok((answer, early.unwrap_or_else(|| self.timeline.submit(Accepted(gate)))))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn attempt_on_adopted<R>(
+        &self,
+        context: &Context<D>,
+        gate: &Gate<D>,
+        call: Call,
+        body: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
+    ) -> Result<(std::result::Result<R, D::Error>, Number)> {
+        self.check_takes_work(context)?;
+        let answer = body(&context.driver, &self.raw);
+        Ok((answer, self.number(context, gate, call)))
     }
 
     /// Moves the mark past what was just accepted, and numbers it.
