@@ -138,7 +138,7 @@ impl Timeline {
     pub fn ask<E>(&self, question: impl FnOnce() -> Result<Progress, E>) -> Result<Progress, E> {
         let mut horizon = self.horizon();
         let progress = question()?;
-        if mutant!("o2_horizon_late") || mutant!("o2_query_horizon_late") {
+        if [mutant!("o2_horizon_late"), mutant!("o2_query_horizon_late")].contains(&true) {
             horizon = self.horizon();
         }
         if progress == Progress::Complete {

@@ -342,6 +342,7 @@ impl<D: Driver, Q: Submit<D>> Queue<D> for Q {}
 const MOMENTS_MAX: u32 = 200;
 
 /// `len` elements that have no bytes: one by one, as many as there may be of them would not come to an end.
+#[allow(clippy::uninit_vec, reason = "there are no bytes to initialize")]
 fn without_bytes<T: Element>(len: usize) -> Vec<T> {
     let mut elements = Vec::new();
     // SAFETY: O8. Either none, or of no size: there is room for any number, and nothing to be written.

@@ -63,7 +63,7 @@ fn a_refused_call_leaves_no_last_error<B: Bench>(bench: &B) {
     driver.event_record(&event, &stream).expect("a record");
     let (module, other) = (driver.module_load(Image::Source(SOURCE)), driver.stream_create(Priority::Normal));
     let (module, other) = (module.expect("a module"), other.expect("a stream"));
-    let mut plain = vec![0_u8; 64];
+    let mut plain = [0_u8; 64];
     let refusals = [
         (
             "an address that is not registered",

@@ -964,7 +964,7 @@ fn p9_an_address_of_nothing_is_a_failure<B: Bench>(bench: &B) {
     rig.tap.rules.give_nothing(true);
     let failed = rig.runtime.wrap(vec![1_u32; 4]).expect_err("no device reaches it");
     let call = failed.error.failure().map(|failure| failure.call);
-    assert_eq!((call, &failed.owner == &[1; 4]), (Some(Call::HostDeviceAddress), true), "P9: the memory comes back");
+    assert_eq!((call, failed.owner == [1; 4]), (Some(Call::HostDeviceAddress), true), "P9: the memory comes back");
     assert!(rig.runtime.alloc_host::<u32>(4).is_err(), "of the driver's as well");
     rig.tap.rules.give_nothing(false);
     let registers = calls::<B>(&rig);

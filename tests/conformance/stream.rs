@@ -607,7 +607,7 @@ fn s9_an_adopted_stream_goes_after_its_last_clone<B: Bench>(bench: &B) {
     }
     let completion = theirs.completion();
     // SAFETY: O1. It enqueues nothing; the stream's owner looks up the handle.
-    let same: *const _ = unsafe { theirs.use_on(&[], |raw| std::ptr::from_ref(raw)) }.expect("the closure runs");
+    let same: *const _ = unsafe { theirs.use_on(&[], std::ptr::from_ref) }.expect("the closure runs");
     drop(theirs);
     // SAFETY: S9. The handle lies in what the records of the buffers keep, and no clone of the stream's is left.
     unsafe { bench.driver().stream_destroy(&*same) }.expect("its owner destroys the stream");
@@ -633,8 +633,8 @@ fn s9_an_event_outlives_the_adopted_stream<B: Bench>(bench: &B) {
     rig.bump(&theirs, &mut x, 1).expect("a launch");
     let events = [(); 3].map(|()| theirs.record_timed().expect("an event"));
     // SAFETY: O1. As above.
-    let same: *const _ = unsafe { theirs.use_on(&[(y.region(), Access::Read)], |raw| std::ptr::from_ref(raw)) }
-        .expect("the closure runs");
+    let same: *const _ =
+        unsafe { theirs.use_on(&[(y.region(), Access::Read)], std::ptr::from_ref) }.expect("the closure runs");
     drop(theirs);
     // SAFETY: S9. As above.
     unsafe { bench.driver().stream_destroy(&*same) }.expect("its owner destroys the stream");

@@ -76,7 +76,7 @@ calls! {
     "Stream::download" => |o| o.stream.download(&o.x).map(drop);
     "Stream::synchronize" => |o| o.stream.synchronize();
     "Stream::is_idle" => |o| o.stream.is_idle().map(drop);
-    "Stream::completion" => |o| { let _ = o.stream.completion(); Ok(()) };
+    "Stream::completion" => |o| { drop(o.stream.completion()); Ok(()) };
     "Stream::record" => |o| o.stream.record().map(drop);
     "Stream::record_timed" => |o| o.stream.record_timed().map(drop);
     "Stream::wait_event" => |o| o.other.wait_event(&o.event);

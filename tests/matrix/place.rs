@@ -69,10 +69,12 @@ pub fn poll_once<F: Future<Output = Result<T>> + Unpin, T>(future: &mut F) -> Re
     }
 }
 
+type Body = Box<dyn FnOnce() + Send>;
+
 /// One call that is carried somewhere to be made: exactly once, wherever that is.
 #[derive(Clone)]
 pub struct Errand {
-    body: Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>,
+    body: Arc<Mutex<Option<Body>>>,
 }
 
 impl Errand {

@@ -102,7 +102,7 @@ mod tests {
         let mut table = Table::new();
         table.set_reuse(reuse);
         let keys: Vec<_> = (0..3).map(|value| table.insert(value)).collect();
-        keys[..2].iter().for_each(|key| drop(table.remove(*key)));
+        keys[..2].iter().for_each(|key| _ = table.remove(*key));
         table.insert(9)
     }
 
