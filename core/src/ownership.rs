@@ -798,7 +798,6 @@ impl<D: Driver> Record<D> {
     pub fn is_busy(&self, access: Access) -> bool {
         match MayWait::here() {
             Ok(may) => !self.points(access, &may).is_empty(),
-            Err(_) if mutant!("o2_question_waits_in_a_hold") => !self.points_of(&self.inner.lock(), access).is_empty(),
             Err(_) => self.points_now(access).is_none_or(|points| !points.is_empty()),
         }
     }

@@ -690,7 +690,7 @@ impl<T: Element, D: Driver> Pinned<T, D> {
     /// # Errors
     /// `Lost`, `StreamBroken`, the driver's: the memory then stays registered and alive (P9, P11).
     pub fn free(self) -> Result<Freed> {
-        match self.end() {
+        match self.end(Captures::PassBy) {
             Ok(owners) => {
                 if let Some((anchor, owners)) = owners {
                     drop_owners(&anchor.context, owners);
@@ -715,7 +715,7 @@ impl<T: Element, D: Driver> Pinned<T, D> {
         }
         let owner = match &self.backing.storage {
             Storage::Pin(_) => {
-                let owners = self.end().map_err(|error| (error, None))?;
+                let owners = self.end(Captures::WaitFor).map_err(|error| (error, None))?;
                 owners.and_then(|(anchor, mut owners)| {
                     // The wrap's own is the last.
                     let at = owners.iter().rposition(|owner| owner.is::<O>());
@@ -752,7 +752,7 @@ impl<T: Element, D: Driver> Pinned<T, D> {
 
     /// Gives the count back. If it was the last, waits, unregisters, and hands out what kept the memory; if the wrap has an
     /// owner of its own, waits, and hands that out.
-    fn end(self) -> Result<Option<Owners<D>>> {
+    fn end(self, captures: Captures) -> Result<Option<Owners<D>>> {
         let Storage::Pin(lease) = self.backing.storage else { return Ok(None) };
         let mut may = MayWait::here()?;
         if may.is_in_capture() && !mutant!("p7_free_waits_in_capture") {
@@ -768,7 +768,7 @@ impl<T: Element, D: Driver> Pinned<T, D> {
         };
         drop(lease);
         let owners = match (parted.epoch, parted.owner) {
-            (Some(epoch), _) => release_now(&anchor, &pin, epoch, &mut may)?,
+            (Some(epoch), _) => release_now(&anchor, &pin, epoch, &mut may, captures)?,
             (None, Some(own)) => vec![wait_for_owner(&anchor, &pin, own, &mut may)?],
             (None, None) => return Err(PinError::Shared.into()),
         };
@@ -809,11 +809,12 @@ fn release_now<D: Driver>(
     pin: &Arc<Pin<D>>,
     epoch: u64,
     may: &mut MayWait,
+    captures: Captures,
 ) -> Result<Vec<Box<dyn Any + Send>>> {
     // P3. Reads as well: what the device only reads is not to go under it.
     let access = if mutant!("p3_free_passes_reads") { Access::Read } else { Access::Write };
     let released = match pin.record.wait(&anchor.context, access, may) {
-        Ok(()) => anchor.pins.release(&anchor.context, pin, epoch, may),
+        Ok(()) => release_beside_captures(anchor, pin, epoch, may, captures)?,
         Err(error) => {
             // Not known to have ended: the worker releases it if it does, and leaks it if not (P11).
             retire_filed(anchor, pin, epoch);
@@ -833,6 +834,36 @@ fn release_now<D: Driver>(
                 retire_filed(anchor, pin, epoch);
             }
             Err(PinError::Shared.into())
+        }
+    }
+}
+
+/// What an explicit release does where a capture of another thread stands in its way (P7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Captures {
+    /// The worker makes the release when the capture has ended.
+    PassBy,
+    /// The release waits for that: its caller wants what was wrapped.
+    WaitFor,
+}
+
+/// `None`: a capture stands in the way, and is passed by.
+fn release_beside_captures<D: Driver>(
+    anchor: &Anchor<D>,
+    pin: &Arc<Pin<D>>,
+    epoch: u64,
+    may: &mut MayWait,
+    captures: Captures,
+) -> Result<Option<Result<Released>>> {
+    loop {
+        let released = anchor.pins.release(&anchor.context, pin, epoch, may);
+        if released.is_some() || captures == Captures::PassBy {
+            return Ok(released);
+        }
+        let waited = anchor.context.captures.enter_waiting(may).map(drop);
+        if let Err(error) = waited {
+            retire_filed(anchor, pin, epoch);
+            return Err(error);
         }
     }
 }

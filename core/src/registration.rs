@@ -539,10 +539,18 @@ impl<D: Driver> Pins<D> {
     /// What a ticket of the range is about when its turn comes: the epoch in which the count fell to zero last. `None` ends
     /// the ticket: the range is in use, and its end will file another, or it is gone.
     pub fn due(&self, pin: &Pin<D>) -> Option<u64> {
-        let due = self.with_pending(pin, |epoch, _| epoch);
-        if due.is_none() {
-            self.unfile(pin);
+        if mutant!("p5_ticket_ends_late") {
+            let due = self.with_pending(pin, |epoch, _| epoch);
+            due.is_none().then(|| self.unfile(pin));
+            return due;
         }
+        let mut table = self.table.lock();
+        let entry = table.entries.entry_mut(pin.range.base.address())?;
+        let due = (entry.status == Status::Pending).then_some(entry.epoch);
+        // P12. As in `with_pending`.
+        let payload = entry.payload.as_mut().filter(|payload| payload.pin.id == pin.id)?;
+        // P5. In the same turn of the lock: whoever lets go next finds that there is no ticket.
+        payload.filed = due.is_some();
         due
     }
 

@@ -521,7 +521,7 @@ impl<D: Driver> StreamState<D> {
     fn examine(&self, context: &Context<D>) -> Candidate {
         let Some(word) = self.visits.look() else { return Candidate::Busy };
         // A guest may have given it up after its lease ended. One who does so from now on makes `confirm` fail.
-        if self.is_broken() && !mutant!("s7_claim_broken") {
+        if self.is_broken() {
             return Candidate::Broken;
         }
         if mutant!("s2_claim_no_query") {

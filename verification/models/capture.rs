@@ -166,16 +166,6 @@ pub const MODELS: &[Model] = &[
         ..Model::USUAL
     },
     Model {
-        name: "o2_question_in_a_hold_beside_a_mover",
-        claim: "A question about a buffer, inside of a closure that holds its stream's gate, does not wait for who moves the buffer.",
-        lines: &["O2", "O4", "R3"],
-        operations: "1 use_on with 1 question; 1 read elsewhere",
-        bound: None,
-        reaches: &["the move came first", "the question came first"],
-        body: question_in_a_hold,
-        ..Model::USUAL
-    },
-    Model {
         name: "c9_call_in_a_hold_beside_a_capture",
         claim: "A guarded call, and a capture, in a closure that holds a gate are refused, beside a capture whose body needs that gate.",
         lines: &["C9", "R3"],
@@ -664,33 +654,6 @@ fn claim_beside_guard(reached: &Reached) {
     assert_eq!(asked, 0, "S4: a claim waited for the device");
     reached.mark_if(claimed != id, "another stream was made");
     reached.mark_if(claimed == id, "the returned stream was taken");
-}
-
-fn question_in_a_hold(reached: &Reached) {
-    // setup: the held stream covers X
-    let (device, runtime) = manual(Capabilities::default());
-    let (stream, [x]) = buffers(&runtime);
-    let (other, x) = (runtime.stream().expect("the pool may make streams"), Arc::new(x));
-    let mut y = other.alloc::<u8>(64).expect("there is memory");
-    // threads
-    let mover = spawn({
-        let (x, other) = (x.clone(), other.clone());
-        move || {
-            other.copy(&*x, &mut y).expect("O4: a move beside a hold failed");
-            drop((x, y));
-        }
-    });
-    // SAFETY: O1. The closure enqueues nothing.
-    let asked = unsafe { stream.use_on(&[], |_| (device.count(Call::Copy), x.is_busy())) };
-    let (copies, busy) = asked.expect("the closure ran");
-    // join
-    mover.join().unwrap();
-    // claim: both ended, and
-    reached.mark_if(copies > 0, "the move came first");
-    reached.mark_if(copies == 0, "the question came first");
-    assert!(busy || copies == 0 || !x.is_busy(), "O2: work was enqueued, and the buffer looked clean");
-    drop((x, stream, other));
-    drain(&runtime);
 }
 
 fn call_in_a_hold(reached: &Reached) {

@@ -572,14 +572,6 @@ pub const MUTANTS: &[Mutant] = &[
         message: "S1: two live leases hold one stream",
     },
     Mutant {
-        name: "s7_claim_broken",
-        what: "a claim takes a stream that was given up",
-        lines: &["S7"],
-        model: "s7_stream_that_a_guest_broke_is_not_claimed",
-        checker: Checker::Loom,
-        message: "S7: a stream was handed out that had been given up",
-    },
-    Mutant {
         name: "c6_first_end_opens",
         what: "the end of the first of two captures lets guarded calls in",
         lines: &["C6", "C1"],
@@ -780,12 +772,12 @@ pub const MUTANTS: &[Mutant] = &[
         message: "deadlock",
     },
     Mutant {
-        name: "o2_question_waits_in_a_hold",
-        what: "a question in a hold waits for who moves the buffer",
-        lines: &["O2", "R3"],
-        model: "o2_question_in_a_hold_beside_a_mover",
+        name: "p5_ticket_ends_late",
+        what: "a range's ticket ends after the look that found it in use",
+        lines: &["P5", "P7"],
+        model: "p1_two_threads_wrap_and_free_one_range",
         checker: Checker::Loom,
-        message: "deadlock",
+        message: "P5: a registration was never undone",
     },
     Mutant {
         name: "c9_waits_in_a_hold",
@@ -793,7 +785,7 @@ pub const MUTANTS: &[Mutant] = &[
         lines: &["C9", "R3"],
         model: "c9_call_in_a_hold_beside_a_capture",
         checker: Checker::Loom,
-        message: "deadlock",
+        message: "C9: a load in a hold was not refused",
     },
     Mutant {
         name: "c9_pin_lock_before_captures",
@@ -817,7 +809,7 @@ pub const MUTANTS: &[Mutant] = &[
         lines: &["C9"],
         model: "c9_queue_of_another_capture",
         checker: Checker::Loom,
-        message: "C9: a queue was joined into another capture",
+        message: "C8: a capture waits for work outside of it",
     },
     Mutant {
         name: "c1_event_asked_itself",
