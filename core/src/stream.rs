@@ -278,7 +278,16 @@ impl<D: Driver> StreamState<D> {
         let Some(_guest) = self.visit(number) else { return Ok(()) };
         let wait = |driver: &D| driver.stream_synchronize(&self.raw);
         let ask = || context.guarded(may, Call::StreamSynchronize, wait).map(|()| Progress::Complete);
-        self.timeline.ask(ask).map(drop)
+        let waited = self.timeline.ask(ask).map(drop);
+        if waited.is_err() {
+            // A wait that fails each time is no end of it: the stream may still answer a question.
+            let query = |driver: &D| driver.stream_query(&self.raw);
+            let now = || context.guarded_now(Call::StreamQuery, query).unwrap_or(Ok(Progress::Pending));
+            if self.timeline.ask(now)? == Progress::Complete {
+                return Ok(());
+            }
+        }
+        waited
     }
 
     /// Asks whether all accepted work has completed, and learns of it. `None`: not now, a capture would break.

@@ -197,7 +197,13 @@ pub fn in_place(profile: &'static str, row: &'static str, column: &'static str) 
     if let Some(second) = second {
         drop(second.shutdown(Duration::from_secs(1)));
     }
-    world.end(answer)
+    match world.end(answer) {
+        // The program's mistake, which the simulator tells: nothing may call the driver from there.
+        Answer::Wrong(finding) if column == "host function" && finding.starts_with("R2:") => {
+            Answer::Refused("R2".to_owned())
+        }
+        answer => answer,
+    }
 }
 
 /// Waits for the answer; the objects go here, on a plain thread.
