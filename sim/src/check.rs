@@ -401,6 +401,8 @@ impl Sim {
     ///     let buffer = stream.upload(&[7_u32; 4]).unwrap();
     ///     let download = stream.download(&buffer).unwrap();
     ///     assert_eq!(device.block_on(download, || _ = runtime.poll()).unwrap(), [7; 4]);
+    ///     drop((buffer, stream));
+    ///     assert!(runtime.shutdown(std::time::Duration::from_secs(1)).is_clean());
     /// });
     /// ```
     pub fn block_on<F: Future>(&self, future: F, mut turn: impl FnMut()) -> F::Output {

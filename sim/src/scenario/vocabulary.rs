@@ -246,7 +246,8 @@ const KEYWORDS: &[&str] = &[
 
 /// The word that is the fewest letters away, if that is few enough for a slip.
 pub(crate) fn closest<'w>(found: &str, words: impl Iterator<Item = &'w str>) -> Option<&'w str> {
-    let most = (found.chars().count() / 3).clamp(1, 3);
+    // Of two letters, one that differs makes another word.
+    let most = (found.chars().count() / 3).min(3);
     // A word that was not written to its end is near as well, behind those that differ by a letter.
     let begins = |word: &str| found.len() > 2 && word.starts_with(found);
     let away = |word: &str| if begins(word) { distance(found, word).min(most) } else { distance(found, word) };

@@ -54,11 +54,11 @@ fn a_future_that_nobody_can_wake_is_a_deadlock() {
 fn a_future_can_be_polled_once() {
     passes("stream A\nhold A\nbuffer x 4 on A\ncompletion of A as f\npoll f pending\nrelease A\nawait f");
     passes("stream A\nbuffer x 4 on A\nsync A\ncompletion of A as f\npoll f ready");
-    says("stream A\ncompletion of A as f\npoll f pending", Verdict::Expectation, "`f` is ready");
+    says("stream A\nsync A\ncompletion of A as f\npoll f pending", Verdict::Expectation, "`f` is ready");
     says(
-        "stream A\ncompletion of A as f\npoll f ready\nawait f",
+        "stream A\nsync A\ncompletion of A as f\npoll f ready\nawait f",
         Verdict::Error,
-        "`f` stands for nothing here: line 3 let go of it",
+        "`f` stands for nothing here: line 4 let go of it",
     );
 }
 
