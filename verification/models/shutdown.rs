@@ -26,7 +26,7 @@ pub const MODELS: &[Model] = &[
         claim: "Memory that a copy uses is kept until the copy has completed, whatever is dropped or forgotten, beside turns.",
         lines: &["R4", "O6", "P11"],
         operations: "1 copy, its memory kept, its future forgotten; 2 polls",
-        bound: None,
+        bound: Some(2),
         reaches: &["a poll came before the end of the copy"],
         body: kept,
         ..MODEL
