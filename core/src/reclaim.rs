@@ -30,7 +30,7 @@
 //!
 //! # Code that is not ours (R10)
 //! Owners' drops and wakers may do anything: panic, block, park and so eat the token of a wakeup, call back. A turn only
-//! lists them ([`Errand`]); they run after it, with no lock held, each with its panic caught. So whoever they call finds
+//! lists them (as errands); they run after it, with no lock held, each with its panic caught. So whoever they call finds
 //! no turn in progress on their account. The worker leaves owners to a thread that it starts for them, since they may
 //! block: releases and futures go on without them. It wakes tasks itself.
 //!

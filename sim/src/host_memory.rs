@@ -35,7 +35,7 @@ pub unsafe fn write(to: HostPointer, from: &[u8]) {
 /// Sets host memory to one value.
 ///
 /// # Safety
-/// - As for [`write`].
+/// - As for [`write`](fn@write).
 pub unsafe fn fill(at: HostPointer, value: u8, bytes: usize) {
     // SAFETY: P4. As for `write`.
     unsafe { std::ptr::write_bytes(at.0.as_ptr(), value, bytes) }
@@ -44,7 +44,7 @@ pub unsafe fn fill(at: HostPointer, value: u8, bytes: usize) {
 /// Copies within host memory, where the ranges may overlap.
 ///
 /// # Safety
-/// - As for [`read`] of the one range and [`write`] of the other.
+/// - As for [`read`] of the one range and [`write`](fn@write) of the other.
 pub unsafe fn copy(from: HostPointer, to: HostPointer, bytes: usize) {
     // SAFETY: P4. As for `read` and `write`; `copy` allows overlap.
     unsafe { std::ptr::copy(from.0.as_ptr(), to.0.as_ptr(), bytes) }

@@ -10,7 +10,6 @@ use super::checker::spawn;
 use super::device::Device;
 use super::tenure::driver::{Call, Capabilities, CaptureMode, Driver, ErrorKind, Image};
 use super::tenure::error::{Error, Misuse};
-use super::tenure::sync::Arc;
 use super::tenure::{Buffer, Config, Freed, Pinned, Queue, ReclaimMode, Runtime, Stream};
 use super::{Model, Reached};
 
