@@ -292,13 +292,16 @@ impl<D: Driver> Tour<D> {
         a.fill(&mut input, 0)?;
         let (mut sum, mut soft) = (a.alloc::<u32>(BINS)?, b.alloc::<u32>(BINS)?);
         a.fill(&mut sum, 0)?;
+        // Made outside: below HIP 7 nothing is allocated while a capture goes on.
+        let mut ones = b.alloc::<u32>(BINS)?;
         let graph = self.runtime.capture(|capture| {
             let fork = capture.fork()?;
             fork.launch(&k.blur, size(n), (&input, &mut soft, n, RADIUS))?;
             capture.launch(&k.accumulate, size(n), (&input, &mut sum, n))?;
             // Dropped inside: the graph keeps it (C4). Snapshotted: the graph keeps that too (C10).
-            let ones = fork.upload(&[1_u32; BINS])?;
+            fork.write(&[1_u32; BINS], &mut ones)?;
             fork.launch(&k.accumulate, size(n), (&ones, &mut sum, n))?;
+            drop(ones);
             fork.join(capture)
         })?;
         let executable = graph.instantiate()?;
