@@ -326,6 +326,24 @@ fn p10_a_range_is_borrowed_only_as_a_whole() {
     unsafe { parts.tap.host_unregister(base) }.expect("P10: its owner still has it");
 }
 
+/// A constant lies in memory that the process itself may only read.
+fn p15_what_the_process_may_only_read_is_registered_to_be_read() {
+    static TABLE: [u32; 1024] = [7; 1024];
+    let rig = Rig::new(&SimBench::new(Profile::cuda_13(), Drive::Seeded, 0));
+    let stream = rig.stream();
+    let mut sum = rig.four(&stream, 1);
+    let read = rig.runtime.scope(|scope| rig.sum(&stream, &scope.wrap_shared(&TABLE)?, &mut sum));
+    assert_eq!(read, Ok(()), "P15: no leave to write is asked for");
+    assert_eq!(stream.read(&sum).expect("a read"), [8; 4], "O3: the device has read it");
+    let start = std::ptr::NonNull::from(&TABLE).cast::<u32>();
+    // SAFETY: P4. The wrap is refused: nothing writes the constant.
+    let written = unsafe { rig.runtime.wrap_raw(start, TABLE.len()) };
+    let kind = written.map(drop).map_err(|error| error.failure().map(|failure| failure.kind));
+    assert_eq!(kind, Err(Some(ErrorKind::InvalidValue)), "P15: what asks for it is refused by the driver");
+    drop((stream, sum));
+    rig.close();
+}
+
 fn c1_a_guarded_call_leaves_the_mode_of_its_thread() {
     let parts = Parts::new();
     let stream = parts.stream();
@@ -400,6 +418,10 @@ pub fn trials() -> Vec<Trial> {
         trial("r4_what_nobody_released_is_kept", r4_what_nobody_released_is_kept),
         trial("s6_an_adopted_stream_is_asked_by_its_event", s6_an_adopted_stream_is_asked_by_its_event),
         trial("p10_a_range_is_borrowed_only_as_a_whole", p10_a_range_is_borrowed_only_as_a_whole),
+        trial(
+            "p15_what_the_process_may_only_read_is_registered_to_be_read",
+            p15_what_the_process_may_only_read_is_registered_to_be_read,
+        ),
         trial("c1_a_guarded_call_leaves_the_mode_of_its_thread", c1_a_guarded_call_leaves_the_mode_of_its_thread),
         trial("r7_errors_are_kept_up_to_a_bound", r7_errors_are_kept_up_to_a_bound),
         trial("r6_nothing_is_asked_of_a_lost_device", r6_nothing_is_asked_of_a_lost_device),
