@@ -77,6 +77,14 @@ macro_rules! prototypes {
     )*};
 }
 
+impl<R: Shape> Prototype for unsafe extern "C" fn() -> R {
+    const SHAPES: [u64; 12] = {
+        let mut shapes = [0; 12];
+        shapes[0] = R::SHAPE;
+        shapes
+    };
+}
+
 prototypes! {
     (A) (A B) (A B C) (A B C D) (A B C D E) (A B C D E F) (A B C D E F G) (A B C D E F G H) (A B C D E F G H I)
     (A B C D E F G H I J) (A B C D E F G H I J K)

@@ -214,6 +214,8 @@ unsafe fn call_start(hip: &Runtime, name: &str) -> Option<c_int> {
             "hipInit" => hip.hipInit(0),
             "hipRuntimeGetVersion" => hip.hipRuntimeGetVersion(&mut number),
             "hipDriverGetVersion" => hip.hipDriverGetVersion(&mut number),
+            "hipGetLastError" => hip.hipGetLastError(),
+            "hipPeekAtLastError" => hip.hipPeekAtLastError(),
             "hipDeviceGetName" => hip.hipDeviceGetName(text.as_mut_ptr(), 255, 0),
             "hipDeviceTotalMem" => hip.hipDeviceTotalMem(&mut bytes, 0),
             "hipDeviceGetPCIBusId" => hip.hipDeviceGetPCIBusId(text.as_mut_ptr(), 255, 0),
