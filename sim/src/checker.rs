@@ -305,6 +305,11 @@ impl Checkers {
         self.order.call_begins(thread);
     }
 
+    /// A thread begins a call that some driver waits in and another does not: nobody may lean on that.
+    pub(crate) fn call_that_may_wait_begins(&mut self, thread: HostThread) {
+        self.order.learns_nothing(thread);
+    }
+
     /// A thread begins a call about host memory; see [`registration`].
     pub(crate) fn range_call_begins(&mut self, thread: HostThread, region: Region) {
         self.in_flight.begin(thread, region, &mut self.findings);

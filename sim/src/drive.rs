@@ -22,6 +22,7 @@ pub(crate) mod reduced;
 pub(crate) mod schedule;
 pub(crate) mod seat;
 pub(crate) mod seeded;
+pub(crate) mod shelf;
 pub(crate) mod stepped;
 pub(crate) mod threaded;
 pub(crate) mod turns;

@@ -831,6 +831,9 @@ impl Sim {
         if matches!(call, Call::Free | Call::HostFree | Call::HostUnregister) {
             world.checkers.unordered_call_begins(thread);
         }
+        if call == Call::Copy && counts {
+            world.checkers.call_that_may_wait_begins(thread);
+        }
         let begun = self.delay(&mut world, thread, seat.as_deref(), call);
         let result = begun.and_then(|()| body(&mut world, thread, seat.as_deref())).map_err(error);
         if region.is_some() {
@@ -849,6 +852,12 @@ impl Sim {
             }
             None if call == Call::LaunchHostFunction => self.keep_moving(),
             None => {}
+        }
+        // A destructor's panic is its owner's to see, as where the owner drops it.
+        if let Err(payload) = shared.shelf.clear()
+            && !std::thread::panicking()
+        {
+            std::panic::resume_unwind(payload);
         }
         result
     }
@@ -1018,7 +1027,7 @@ impl Driver for Sim {
 
     fn launch_host_function(&self, stream: &SimStream, function: HostFunction) -> Result<(), SimError> {
         self.waiting(Call::LaunchHostFunction, None, |engine, thread| {
-            engine.launch_host_function(thread, stream.0, function)
+            engine.launch_host_function(thread, stream.0, self.shared().shelf.keep(function))
         })
     }
 

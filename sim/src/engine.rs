@@ -289,6 +289,8 @@ pub struct Engine {
     resets: u64,
 
     functions_running: Vec<host_function::Running>,
+    /// The last that began.
+    last_function: OpId,
     lost: Option<Code>,
     /// A kernel's panic lost it: that is the program's own doing.
     lost_by_panic: bool,
@@ -343,6 +345,7 @@ impl Engine {
             orphans: Live::default(),
             resets: 0,
             functions_running: Vec::new(),
+            last_function: OpId(u64::MAX),
             lost: None,
             lost_by_panic: false,
             refused_since_lost: [0; CALLS],

@@ -55,6 +55,8 @@ pub(crate) struct HappensBefore {
     registrations: FxHashMap<RegistrationId, Registered>,
     /// What was known when the thread's present call began; for calls that must not lean on their own waiting.
     call_begins: FxHashMap<HostThread, Position>,
+    /// Threads in calls that may wait: what their present call waits for they do not know by it.
+    learn_nothing: SmallVec<[HostThread; 4]>,
     function: Option<OpId>,
     is_lost: bool,
     gains: VecDeque<Gain>,
@@ -131,6 +133,7 @@ impl HappensBefore {
             host_ranges_max: HOST_RANGES_MAX,
             registrations: FxHashMap::default(),
             call_begins: FxHashMap::default(),
+            learn_nothing: SmallVec::new(),
             function: None,
             is_lost: false,
             gains: VecDeque::new(),
@@ -160,8 +163,16 @@ impl HappensBefore {
         self.call_begins.insert(thread, self.host.position().clone());
     }
 
+    /// The thread's present call may wait on this driver, and does not on others: it teaches the thread nothing.
+    pub(crate) fn learns_nothing(&mut self, thread: HostThread) {
+        self.learn_nothing.push(thread);
+    }
+
     pub(crate) fn call_ended(&mut self, thread: HostThread) {
-        self.call_begins.remove(&thread);
+        if !self.call_begins.is_empty() {
+            self.call_begins.remove(&thread);
+        }
+        self.learn_nothing.retain(|known| *known != thread);
     }
 
     /// What is known about an access that the engine refused.
@@ -226,7 +237,9 @@ impl HappensBefore {
             }
             Event::FunctionStarted { op, .. } => self.function_started(*op),
             Event::FunctionReturned { .. } => self.function = None,
-            Event::Learned { stream, op, number, .. } => self.learned(*stream, *op, *number),
+            Event::Learned { thread, stream, op, number } if !self.learn_nothing.contains(thread) => {
+                self.learned(*stream, *op, *number);
+            }
             _ => self.on_object(event, findings),
         }
     }

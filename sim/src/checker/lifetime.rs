@@ -3,6 +3,7 @@
 //! The engine says what happened ([`Violation`]); here it gets the name of the promise that was broken.
 
 use super::{Findings, Line};
+use crate::code::Code;
 use crate::engine::is_stream;
 use crate::event::{Access, BadAccess, Event, Violation};
 
@@ -75,8 +76,8 @@ pub(crate) fn engine_found(violation: Violation, context: Context, findings: &mu
 fn contract_broken(violation: Violation, context: &Context, findings: &Findings) -> (Line, String) {
     match violation {
         Violation::Refused { thread, call, code } => {
-            let must = must_not(call.name());
-            (refused_line(call.name()), format!("{call} on host thread {thread} was refused ({code}): {must}"))
+            let must = must_not(call.name(), code);
+            (refused_line(call.name(), code), format!("{call} on host thread {thread} was refused ({code}): {must}"))
         }
         Violation::WrongFree { thread, call, address } => (
             Line::O6,
@@ -108,19 +109,27 @@ fn contract_broken(violation: Violation, context: &Context, findings: &Findings)
     }
 }
 
-fn refused_line(call: &str) -> Line {
-    match call {
-        "host_unregister" => Line::P5,
-        "capture_end" => Line::C7,
+fn refused_line(call: &str, code: Code) -> Line {
+    match (call, code) {
+        ("host_unregister", _) => Line::P5,
+        ("capture_end", _) => Line::C7,
+        ("copy" | "copy_and_wait", _) => Line::P2,
         _ => Line::Usage,
     }
 }
 
-fn must_not(call: &str) -> &'static str {
-    match call {
-        "host_unregister" => "nothing is registered there, or no more",
-        "event_elapsed" => "both events must be timed, recorded and complete",
-        "capture_end" => "a stream that joined the capture was not joined back",
+fn must_not(call: &str, code: Code) -> &'static str {
+    match (call, code) {
+        ("host_unregister", Code::NOT_REGISTERED) => "nothing is registered there, or no more",
+        ("host_unregister", _) => "no registration begins there",
+        ("event_elapsed", _) => "both events must be timed, recorded and complete",
+        ("capture_end", Code::CAPTURE_UNJOINED) => "a stream that joined the capture was not joined back",
+        ("capture_end", Code::CAPTURE_UNMATCHED) => "the capture did not begin on this stream",
+        ("capture_end", Code::CAPTURE_WRONG_THREAD) => "another thread began the capture, in a mode that is its own",
+        ("capture_end", _) => "no capture goes on there",
+        ("copy" | "copy_and_wait", _) => "it would cross the end of a registration in which it begins",
+        ("launch", _) => "the grid or the block is empty, or larger than a device takes",
+        ("graph_launch", _) => "the memory that an earlier launch of it allocated was not freed",
         _ => "the call's contract forbids it",
     }
 }

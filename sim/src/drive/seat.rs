@@ -11,6 +11,7 @@
 //! holds.
 
 use super::fiber;
+use super::shelf::Shelf;
 use super::turns::Waiting;
 use super::world::{self, Stop, World};
 use crate::checker::Line;
@@ -43,12 +44,15 @@ pub(crate) struct Shared {
     wakes: Mutex<Vec<Option<Arc<Condvar>>>>,
     /// Whose registrations its are: those of all its clones, and of nobody else.
     pub(crate) process: Process,
+    /// What host functions hold, to be dropped without the lock.
+    pub(crate) shelf: Arc<Shelf>,
 }
 
 impl Shared {
     pub(crate) fn new(world: World) -> Self {
         let (progress, work, wakes) = (Condvar::new(), Condvar::new(), Mutex::new(Vec::new()));
-        Self { world: Mutex::new(world), progress, work, wakes, process: Process::new() }
+        let shelf = world.shelf.clone();
+        Self { world: Mutex::new(world), progress, work, wakes, process: Process::new(), shelf }
     }
 }
 

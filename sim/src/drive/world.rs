@@ -5,6 +5,7 @@
 
 use super::footprint::Footprint;
 use super::schedule::{Actor, Schedule};
+use super::shelf::Shelf;
 use super::turns::{Turns, Waiting};
 use crate::checker::liveness::{self, Stuck};
 use crate::checker::{Checkers, Line};
@@ -110,6 +111,8 @@ pub(crate) struct World {
     pub(crate) tells_footprints: bool,
     /// The device's own thread, or the one that moves it while nobody calls, is to end.
     pub(crate) is_closed: bool,
+    /// What host functions hold, to be dropped without the lock.
+    pub(crate) shelf: Arc<Shelf>,
     /// Counts what whoever waits for a future looks again after: moves of the device, ends of threads, signals.
     pub(crate) changes: Arc<AtomicU64>,
     ready: Vec<Ready>,
@@ -142,6 +145,7 @@ impl World {
             footprint: Footprint::ALL,
             tells_footprints: false,
             is_closed: false,
+            shelf: Arc::default(),
             changes: Arc::default(),
             ready: Vec::new(),
             actors: Vec::new(),
@@ -365,8 +369,31 @@ pub(crate) fn advance(world: &mut MutexGuard<'_, World>, choice: Choice, enter: 
     }
     world.engine.function_returned(call.op);
     world.settle();
+    drop_function(world, call, &enter);
     world.turns.moved();
     world.changed();
+}
+
+/// Lets go of a host function that has returned, and of what it held: the driver's thread does that, as it called it.
+fn drop_function(world: &mut MutexGuard<'_, World>, call: FunctionCall, enter: impl Fn(bool)) {
+    let (op, shelf) = (call.op, world.shelf.clone());
+    let result = MutexGuard::unlocked(world, || {
+        drop(call);
+        if !shelf.has_any() {
+            return Ok(());
+        }
+        enter(true);
+        let result = shelf.clear();
+        enter(false);
+        result
+    });
+    if let Err(payload) = result {
+        world.found(
+            Line::R2,
+            format!("the host function {op} panicked as it was dropped: {}", super::seat::text(&*payload)),
+        );
+    }
+    world.settle();
 }
 
 /// Decides whose turn it is, letting the device move as the schedule has it: a host thread, or nobody when the run is

@@ -148,13 +148,17 @@ impl Engine {
             let stream = engine.resolve(stream)?;
             let held = &engine.streams[stream as usize];
             let Some(key) = held.capture else {
-                return Err(if held.broken { Code::CAPTURE_INVALIDATED } else { Code::ILLEGAL_STATE });
+                let is_broken = held.broken;
+                return Err(match is_broken {
+                    true => Code::CAPTURE_INVALIDATED,
+                    false => engine.refuse(Code::ILLEGAL_STATE),
+                });
             };
             match engine.may_end(key, stream) {
                 Ok(()) => Ok(engine.end_with_graph(key)),
                 Err(code) => {
                     engine.end_with_error(key, code);
-                    Err(if code == Code::CAPTURE_UNJOINED { engine.refuse(code) } else { code })
+                    Err(if code == Code::CAPTURE_INVALIDATED { code } else { engine.refuse(code) })
                 }
             }
         });

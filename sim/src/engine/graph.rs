@@ -231,7 +231,7 @@ impl Engine {
     /// Memory that a launch allocates has its name from the call on; what the launch also frees loses it at once.
     fn name_graph_memory(&mut self, data: &GraphData) -> Result<(), Code> {
         if data.slots.iter().any(|slot| self.memory.is_named(*slot)) {
-            return Err(Code::INVALID_VALUE);
+            return Err(self.refuse(Code::INVALID_VALUE));
         }
         let frees =
             |slot: u32| data.nodes.iter().any(|node| matches!(node.work, Work::Free { slot: s, .. } if s == slot));

@@ -88,6 +88,7 @@ impl Engine {
         function: HostFunction,
     ) -> FunctionCall {
         self.functions_running.push(Running { op, stream, node });
+        self.last_function = op;
         let id = self.streams[stream as usize].id;
         self.push(Event::FunctionStarted { op, stream: id });
         FunctionCall { op, function }
@@ -134,7 +135,7 @@ impl Engine {
 
     #[cold]
     pub(super) fn refuse_in_function(&mut self) -> Code {
-        let op = self.functions_running.first().map_or(OpId(u64::MAX), |running| running.op);
+        let op = self.functions_running.first().map_or(self.last_function, |running| running.op);
         let call = self.current.call;
         self.violate(Violation::CallInHostFunction { op, call });
         Code::NOT_PERMITTED

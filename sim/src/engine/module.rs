@@ -119,7 +119,7 @@ impl Engine {
         let id = held.kernel;
         let Some(kernel) = self.kernels.kernel(id) else { return Err(Code::NOT_FOUND) };
         if !fits(config) {
-            return Err(Code::INVALID_VALUE);
+            return Err(self.refuse(Code::INVALID_VALUE));
         }
         match kernel.misfit(arguments) {
             None => Ok(held),

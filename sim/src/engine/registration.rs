@@ -151,7 +151,7 @@ impl Engine {
                 let Registration { id, kind, .. } = engine.pins[slot as usize];
                 return match kind {
                     PinKind::Registered => Ok(engine.wait_for_device(Then::ReleasePin { slot, id })),
-                    PinKind::Allocated => Err(Code::INVALID_VALUE),
+                    PinKind::Allocated => Err(engine.refuse(Code::INVALID_VALUE)),
                 };
             }
             if engine.pin_at(base).is_none() {
@@ -163,7 +163,7 @@ impl Engine {
                 let call = Call::HostUnregister.into();
                 engine.violate(Violation::ProcessAborts { call });
             }
-            Err(Code::INVALID_VALUE)
+            Err(engine.refuse(Code::INVALID_VALUE))
         })
     }
 
@@ -287,7 +287,7 @@ impl Engine {
     }
 
     /// A copy that begins in a registration must end in it, whatever lies behind; one that begins before it need not.
-    pub(super) fn refuse_border(&self, to: Location, from: Location, bytes: u64) -> Result<(), Code> {
+    pub(super) fn refuse_border(&mut self, to: Location, from: Location, bytes: u64) -> Result<(), Code> {
         if self.pins_by_base.is_empty() || bytes == 0 || !self.profile.has(Quirk::BorderCopiesRefused) {
             return Ok(());
         }
@@ -298,7 +298,7 @@ impl Engine {
             }),
             Location::Device(_) => false,
         };
-        if crosses(to) || crosses(from) { Err(Code::INVALID_VALUE) } else { Ok(()) }
+        if crosses(to) || crosses(from) { Err(self.refuse(Code::INVALID_VALUE)) } else { Ok(()) }
     }
 
     /// Whether a reset ended a registration that began here.
