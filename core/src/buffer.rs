@@ -13,7 +13,6 @@ use crate::error::{Error, Misuse, Result};
 use crate::hold::MayWait;
 use crate::id::ResourceId;
 use crate::life::Phase;
-use crate::mutant;
 use crate::ownership::{Access, Record};
 use crate::pinned::PinLease;
 use crate::reclaim::{Resource, Retired};
@@ -79,14 +78,8 @@ impl<D: Driver> Drop for Allocation<D> {
             return;
         }
         // O6: exclusive, since this was the last holder: everything submitted is in the record.
-        if mutant!("o6_drop_forgets") {
-            return;
-        }
         let points = self.record.into_points();
         self.anchor.reclaim.retire(Retired { resource: Resource::Memory(self.address), points });
-        if mutant!("r1_drop_works") {
-            self.anchor.reclaim.turn(&self.anchor.context, &self.anchor.pins, crate::reclaim::Ask::Query);
-        }
     }
 }
 
@@ -361,7 +354,7 @@ impl<T: Element, D: Driver> Buffer<T, D> {
     pub fn free(self) -> Result<Freed> {
         let Storage::Memory(allocation) = self.backing.storage else { return Ok(Freed::Now) };
         let mut may = MayWait::here()?;
-        if may.is_in_capture() && !mutant!("p7_free_waits_in_capture") {
+        if may.is_in_capture() {
             return Ok(Freed::Deferred);
         }
         match Arc::try_unwrap(allocation) {

@@ -28,18 +28,16 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ptr::NonNull;
 
 use smallvec::SmallVec;
 
 use crate::buffer::{Backing, Region, Storage};
 use crate::context::Context;
-use crate::driver::{Call, CaptureMode, Driver, GraphDescription, HostPointer, Priority};
+use crate::driver::{Call, CaptureMode, Driver, GraphDescription, Priority};
 use crate::error::{Error, Misuse, Result};
 use crate::hold::{MayWait, Place, within};
 use crate::id::ResourceId;
 use crate::kernel::{Kernel, Loaded};
-use crate::mutant;
 use crate::ownership::{Access, Record, Use, join, submit};
 use crate::queue::{Memory, Stream, Submit, UseSet, snapshot, write_kept};
 use crate::reclaim::{Resource, Retired};
@@ -47,7 +45,7 @@ use crate::runtime::{Anchor, Runtime};
 use crate::sealed::Sealed;
 use crate::staging::Block;
 use crate::stream::{Kind, StreamState};
-use crate::sync::{Arc, Mutex, leak};
+use crate::sync::{Arc, Mutex};
 
 pub mod gate;
 
@@ -232,11 +230,6 @@ impl<D: Driver> Runtime<D> {
         let outcome =
             within(Place::Capture, || std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(&capture))));
         drop(capture);
-        if mutant!("c7_panic_unended")
-            && let Err(panic) = outcome
-        {
-            return Ok(Err(panic));
-        }
         let ended = self.end(&session, &origin, matches!(outcome, Ok(Ok(()))));
         Ok(outcome.map(|outcome| outcome.and(ended)))
     }
@@ -245,16 +238,12 @@ impl<D: Driver> Runtime<D> {
     fn end(&self, session: &Session<D>, origin: &Arc<StreamState<D>>, wanted: bool) -> Result<Graph<D>> {
         let context = &self.anchor.context;
         // Wanted or not: some drivers go on capturing after an end that finds a fork open.
-        let joined = if mutant!("c7_no_join") { Ok(()) } else { session.join_all(origin) };
-        if mutant!("c6_end_early") {
-            self.uncount();
-        }
+        let joined = session.join_all(origin);
+
         // On the thread that began it, and always: a broken capture stays in the driver's way until it is ended.
         let ended = context.check(Call::CaptureEnd, context.driver.capture_end(&origin.raw));
-        if !mutant!("c6_end_early") {
-            self.uncount();
-        }
-        let mut listed = std::mem::take(&mut *session.listed.lock());
+        self.uncount();
+        let listed = std::mem::take(&mut *session.listed.lock());
         let states = listed.forks.iter().map(|fork| fork.state.clone()).chain([origin.clone()]);
         match (joined, ended) {
             (Ok(()), Ok(raw)) if wanted => {
@@ -262,14 +251,8 @@ impl<D: Driver> Runtime<D> {
                 Ok(Graph { raw: Some(raw), holdings: listed.into_holdings(), anchor: self.anchor.clone() })
             }
             (joined, ended) => {
-                if mutant!("c7_recycle_failed") {
-                    self.anchor.captures.put(context, states);
-                } else {
-                    states.for_each(|state| self.anchor.captures.destroy(context, &state));
-                }
-                if mutant!("c3_failed_capture_keeps") {
-                    leak(std::mem::take(&mut listed.uses));
-                }
+                states.for_each(|state| self.anchor.captures.destroy(context, &state));
+
                 let ended = ended.and_then(|raw| context.check(Call::GraphDestroy, context.driver.graph_destroy(raw)));
                 // The cause before its consequences. Where all went well here, the caller has the body's own error.
                 let error = joined.and(ended).err().unwrap_or(Error::Closed);
@@ -279,7 +262,7 @@ impl<D: Driver> Runtime<D> {
     }
 
     fn uncount(&self) {
-        if self.anchor.context.captures.end() && !mutant!("c3_nobody_drains") {
+        if self.anchor.context.captures.end() {
             self.anchor.reclaim.signal.raise();
         }
     }
@@ -321,13 +304,8 @@ impl<D: Driver> Default for Listed<D> {
 
 impl<D: Driver> Listed<D> {
     fn into_holdings(self) -> Arc<Holdings<D>> {
-        let backings = if mutant!("c4_no_leases") {
-            Vec::new()
-        } else {
-            self.uses.into_values().map(|held| (held.backing, held.access)).collect()
-        };
-        let code = if mutant!("c4_no_code") { Vec::new() } else { self.code };
-        Arc::new(Holdings { uses: backings, _code: code, kept: Mutex::new(self.kept) })
+        let uses = self.uses.into_values().map(|held| (held.backing, held.access)).collect();
+        Arc::new(Holdings { uses, _code: self.code, kept: Mutex::new(self.kept) })
     }
 }
 
@@ -343,7 +321,7 @@ impl<D: Driver> Session<D> {
             if !backing.is_of(&self.anchor) {
                 return Err(Misuse::ForeignRuntime.into());
             }
-            if matches!(&backing.storage, Storage::Pin(lease) if lease.scoped) && !mutant!("c4_scoped_recorded") {
+            if matches!(&backing.storage, Storage::Pin(lease) if lease.scoped) {
                 return Err(Misuse::ScopedInCapture.into());
             }
         }
@@ -425,7 +403,7 @@ impl<D: Driver> Capture<'_, D> {
         if !Arc::ptr_eq(&self.session.anchor, &into.session.anchor) {
             return Err(Misuse::ForeignRuntime.into());
         }
-        if !std::ptr::eq(self.session, into.session) && !mutant!("c9_join_unchecked") {
+        if !std::ptr::eq(self.session, into.session) {
             return Err(Misuse::ForeignCapture.into());
         }
         self.session.join(&self.state, &into.state)
@@ -453,10 +431,8 @@ impl<D: Driver> Submit<D> for Capture<'_, D> {
         uses.visit(&mut |memory| list.push(memory));
         let records = self.session.list(&list)?;
         let used = records.iter().map(|(record, access)| Use::new(record, *access));
-        let mut used: SmallVec<[Use<'_, D>; 16]> = used.collect();
-        if mutant!("c8_uses_stamped") {
-            used = list.iter().map(|memory| Use::new(memory.backing.record(), memory.access)).collect();
-        }
+        let used: SmallVec<[Use<'_, D>; 16]> = used.collect();
+
         let outcome = submit(&self.session.anchor.context, &self.state, &used, call, enqueue);
         if let Err(error) = &outcome {
             self.session.listed.lock().failed.get_or_insert_with(|| error.clone());
@@ -476,9 +452,6 @@ impl<D: Driver> Submit<D> for Capture<'_, D> {
     }
 
     fn executing(&self) -> Result<Stream<D>> {
-        if mutant!("c2_alloc_recorded") {
-            return Ok(Stream::new(self.session.anchor.clone(), self.state.clone()));
-        }
         let state = self.session.anchor.pool.claim(&self.session.anchor.context, Priority::Normal)?;
         Ok(Stream::new(self.session.anchor.clone(), state))
     }
@@ -493,7 +466,6 @@ impl<D: Driver> Submit<D> for Capture<'_, D> {
             }
             None => snapshot(from),
         };
-        let host = if mutant!("c10_no_snapshot") { HostPointer(NonNull::from(from).cast()) } else { host };
         // SAFETY: O6, C10. The caller vouches for `to`; what is kept has the bytes of `from`.
         unsafe { write_kept(self, kept, host, to) }
     }
@@ -598,12 +570,8 @@ pub struct Executable<D: Driver> {
 impl<D: Driver> Drop for Executable<D> {
     fn drop(&mut self) {
         if let Some(raw) = self.raw.take() {
-            let points = if mutant!("c4_executable_at_once") { SmallVec::new() } else { self.record.into_points() };
-            let mut holdings: Box<dyn Any + Send> = Box::new(self.holdings.clone());
-            if mutant!("c4_holdings_early") {
-                holdings = Box::new(());
-            }
-            let resource = Resource::Executable(raw, holdings);
+            let points = self.record.into_points();
+            let resource = Resource::Executable(raw, Box::new(self.holdings.clone()));
             self.anchor.reclaim.retire(Retired { resource, points });
         }
     }
@@ -623,10 +591,9 @@ impl<D: Driver> Executable<D> {
         if !Arc::ptr_eq(&self.anchor, stream.anchor()) {
             return Err(Misuse::ForeignRuntime.into());
         }
-        let held = self.holdings.uses.iter().filter(|_| !mutant!("c5_graph_unordered"));
-        let stamped = |access| if mutant!("c5_written_as_read") { Access::Read } else { access };
-        let uses = held.map(|(backing, access)| Use::new(backing.record(), stamped(*access)));
-        let own = Use::new(&self.record, if mutant!("c5_replays_unordered") { Access::Read } else { Access::Write });
+        let held = self.holdings.uses.iter();
+        let uses = held.map(|(backing, access)| Use::new(backing.record(), *access));
+        let own = Use::new(&self.record, Access::Write);
         let uses: SmallVec<[Use<'_, D>; 32]> = uses.chain([own]).collect();
         submit(&self.anchor.context, stream.state(), &uses, Call::GraphLaunch, |driver, raw| {
             // SAFETY: C4. The holdings keep all that the graph names; they go only with the executable, after its
@@ -647,9 +614,7 @@ impl<D: Driver> Executable<D> {
         let mut may = MayWait::here()?;
         let context = &self.anchor.context;
         context.life.check_open()?;
-        if mutant!("c4_refused_update_swaps") {
-            self.holdings = graph.holdings.clone();
-        }
+
         context.guarded(&mut may, Call::GraphUpdate, |driver| driver.graph_update(self.raw(), graph.raw()))?;
         let before = std::mem::replace(&mut self.holdings, graph.holdings.clone());
         // Launches that are still running use what the old graph held, owners too.

@@ -8,7 +8,6 @@ use crate::driver::{Call, Capabilities, CaptureMode, Driver, DriverError as _, P
 use crate::error::{DriverFailure, Error, Result};
 use crate::hold::MayWait;
 use crate::life::Life;
-use crate::mutant;
 use crate::stream::adopted::Adoptions;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{ArcCell, Mutex};
@@ -82,8 +81,8 @@ impl<D: Driver> Context<D> {
         if !failure.kind.is_sticky() {
             return Error::Driver(failure);
         }
-        let _first = (!mutant!("r7_two_first_causes")).then(|| self.losing.lock());
-        let cause = self.lost().filter(|_| !mutant!("r7_last_cause")).unwrap_or_else(|| {
+        let _first = self.losing.lock();
+        let cause = self.lost().unwrap_or_else(|| {
             self.lost.store(Arc::new(Some(failure.clone())));
             // Relaxed: as in `lost`.
             self.is_lost.store(true, Ordering::Relaxed);
@@ -168,9 +167,6 @@ impl<D: Driver> Context<D> {
     /// Runs `body`, which makes `call`, with this thread's capture mode exchanged to relaxed. A loss that shows in the
     /// exchange is the call's: it is what was asked for (R7).
     fn relaxed<R>(&self, call: Call, body: impl FnOnce() -> Result<R>) -> Result<R> {
-        if mutant!("c1_no_relaxed") {
-            return body();
-        }
         let exchange = |mode| {
             self.driver.exchange_capture_mode(mode).map_err(|error| {
                 let is_lost = error.kind().is_sticky();

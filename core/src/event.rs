@@ -5,7 +5,6 @@ use std::time::Duration;
 use crate::driver::{Call, Driver, Priority, Progress, Timing};
 use crate::error::{Error, Misuse, Result};
 use crate::hold::{MayWait, Place, is_within};
-use crate::mutant;
 use crate::ownership::touch::Touch;
 use crate::ownership::{Point, Points};
 use crate::point::Mark;
@@ -52,10 +51,9 @@ impl<D: Driver> Event<D> {
         let state = stream.state();
         let gate = state.gate_or(|| is_within(Place::Hold)).ok_or(Misuse::InsideHold)?;
         let raw = context.check(Call::EventCreate, context.driver.event_create(timing))?;
-        let early = mutant!("o2_event_unnumbered").then(|| state.timeline.mark());
         match state.record(context, &gate, &raw) {
             Ok(number) => {
-                let mark = early.unwrap_or(number.mark());
+                let mark = number.mark();
                 let (point, follower) = (stream.point(mark.number()), Mutex::new(None));
                 Ok(Self { raw: Some(raw), point, mark, follower, anchor: anchor.clone() })
             }
@@ -82,8 +80,7 @@ impl<D: Driver> Event<D> {
         context.life.check_process()?;
         context.check_alive()?;
         // As a guest: some drivers follow the event to its stream.
-        let Some(guest) = self.point.stream.visit(self.point.number) else { return Ok(true) };
-        let _guest = (!mutant!("s6_event_query_unvisited")).then_some(guest);
+        let Some(_guest) = self.point.stream.visit(self.point.number) else { return Ok(true) };
         if self.is_asked_by_streams() {
             return self.ask_by_streams();
         }
@@ -100,7 +97,7 @@ impl<D: Driver> Event<D> {
     }
 
     fn is_asked_by_streams(&self) -> bool {
-        !self.anchor.context.capabilities.relaxed_protects_events && !mutant!("c1_event_asked_itself")
+        !self.anchor.context.capabilities.relaxed_protects_events
     }
 
     /// [`is_complete`](Self::is_complete) without a question about the event. The caller is a guest of its stream.
@@ -156,8 +153,7 @@ impl<D: Driver> Event<D> {
 
     /// Notes what the event has proved.
     fn tell(&self) {
-        let timeline = &self.point.stream.timeline;
-        timeline.reach(if mutant!("o2_event_raises_to_the_end") { timeline.mark() } else { self.mark });
+        self.point.stream.timeline.reach(self.mark);
     }
 
     /// Waits until the work before the event has completed.
@@ -173,8 +169,7 @@ impl<D: Driver> Event<D> {
         let context = &self.anchor.context;
         context.life.check_process()?;
         context.check_alive()?;
-        let Some(guest) = self.point.stream.visit(self.point.number) else { return Ok(()) };
-        let _guest = (!mutant!("s6_event_wait_unvisited")).then_some(guest);
+        let Some(_guest) = self.point.stream.visit(self.point.number) else { return Ok(()) };
         if self.is_asked_by_streams() {
             return self.wait_by_streams(&mut may);
         }
@@ -212,12 +207,9 @@ impl<D: Driver> Event<D> {
         }
         stream.state().check_takes_work(context)?;
         // As a guest: some drivers follow the event to its stream.
-        let Some(guest) = self.point.stream.visit(self.point.number) else { return Ok(()) };
-        let _guest = (!mutant!("s6_event_order_unvisited")).then_some(guest);
+        let Some(_guest) = self.point.stream.visit(self.point.number) else { return Ok(()) };
         let at = stream.state().accept_wait(context, &gate, self.raw())?;
-        let timeline = &self.point.stream.timeline;
-        let reach = if mutant!("o1_event_follows_to_the_end") { timeline.mark() } else { self.mark };
-        gate.follows.insert(self.point.stream.id(), reach, Touch::at_wait(at));
+        gate.follows.insert(self.point.stream.id(), self.mark, Touch::at_wait(at));
         Ok(())
     }
 }

@@ -23,7 +23,6 @@ use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 
 use crate::error::{Misuse, Result};
-use crate::mutant;
 use crate::sync::{coop, thread_local};
 
 /// What a thread can be inside of.
@@ -51,7 +50,7 @@ impl MayWait {
     /// # Errors
     /// `InsideHold` in a `use_on` closure: its gate is held, and what is waited for may need it.
     pub fn here() -> Result<Self> {
-        if is_within(Place::Hold) && !mutant!("c9_waits_in_a_hold") {
+        if is_within(Place::Hold) {
             return Err(Misuse::InsideHold.into());
         }
         Ok(Self { captures: is_within(Place::Capture), thread: PhantomData })

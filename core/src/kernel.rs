@@ -9,7 +9,6 @@ use std::marker::PhantomData;
 use crate::buffer::{Readable, Writable};
 use crate::driver::{Argument, Call, Driver};
 use crate::error::Result;
-use crate::mutant;
 use crate::ownership::{Access, Point, Points, Record, Records};
 use crate::queue::{Memory, UseSet};
 use crate::reclaim::{Resource, Retired};
@@ -242,9 +241,7 @@ impl<D: Driver> Drop for Loaded<D> {
         }
         // C4. Its kernels may be pending on any stream, adopted ones too: it waits for what each has accepted by now. What
         // graphs run of it is over: they held it.
-        let adopted = self.anchor.context.adoptions.streams().into_iter().filter(|_| !mutant!("c4_code_on_adopted"));
-        let streams = self.anchor.pool.streams().into_iter().chain(adopted);
-        let streams = streams.filter(|_| !mutant!("c4_code_at_once"));
+        let streams = self.anchor.pool.streams().into_iter().chain(self.anchor.context.adoptions.streams());
         let point = |stream: Arc<StreamState<D>>| Point { number: stream.timeline.horizon().number(), stream };
         let points: Points<D> = streams.map(point).collect();
         self.anchor.reclaim.retire(Retired { resource: Resource::Module(raw), points });

@@ -48,13 +48,12 @@ use crate::context::Context;
 use crate::driver::{Call, CaptureStatus, Driver, Timing};
 use crate::error::{Error, Misuse, Result};
 use crate::hold::{MayWait, Place, is_within};
-use crate::mutant;
 use crate::ordering;
 use crate::sealed::Sealed;
 use crate::stream::adopted::End;
 use crate::stream::{CLOSED, Gate, Role, StreamState};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use crate::sync::{Apart, Arc, BiasedGuard, Mutex, MutexGuard, OnceLock};
+use crate::sync::{Apart, Arc, Mutex, MutexGuard, OnceLock};
 use smallvec::SmallVec;
 
 pub mod follow;
@@ -91,9 +90,6 @@ impl<D: Driver> Clone for Point<D> {
 impl<D: Driver> Point<D> {
     /// Whether it is known to have completed.
     pub fn is_complete(&self) -> bool {
-        if mutant!("s3_asks_the_stream") {
-            return self.stream.timeline.is_drained();
-        }
         self.stream.timeline.is_complete(self.number)
     }
 
@@ -162,9 +158,6 @@ impl Cover {
     /// Notes submission `number` of its stream. The caller holds the stream's gate.
     #[inline]
     pub fn stamp(&self, access: Access, number: u64) {
-        if mutant!("o1_no_stamp") {
-            return;
-        }
         // Relaxed: numbers on a stream are written and closed under its gate.
         self.last[access as usize].store(number, Ordering::Relaxed);
     }
@@ -335,7 +328,6 @@ where
         && let Some(gate) = stream.gate_favoured()
         && uses.all_outright(stream.key())
     {
-        let gate = unless_planted_window(stream, gate);
         let (answer, number) = stream.enqueue(context, call, &gate, enqueue)?;
         return match answer {
             Ok(value) => {
@@ -358,9 +350,7 @@ fn refused_outright<D: Driver>(
     call: Call,
     error: &D::Error,
 ) -> Error {
-    if !mutant!("o5_failed_unstamped") {
-        uses.stamp_outright(number);
-    }
+    uses.stamp_outright(number);
     context.fail(call, error)
 }
 
@@ -379,40 +369,21 @@ where
     F: FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
 {
     let id = stream.key();
-    if id == CLOSED && !mutant!("r5_closed_unasked") {
+    if id == CLOSED {
         return Err(Error::Closed);
     }
     let Some(gate) = stream.gate_or(|| is_within(Place::Hold)) else {
         return Err(Misuse::InsideHold.into());
     };
-    if !uses.all(|record, access| record.covers(id, access)) && !mutant!("o1_cover_unchecked") {
+    if !uses.all(|record, access| record.covers(id, access)) {
         drop(gate);
         return moving(uses, enqueue);
     }
-    let gate = unless_planted_window(stream, gate);
     let (answer, number) = stream.enqueue(context, call, &gate, enqueue)?;
-    if answer.is_ok() || !mutant!("o5_failed_unstamped") {
-        uses.each(|record, access| {
-            record.stamp(id, access, number);
-        });
-    }
+    uses.each(|record, access| {
+        record.stamp(id, access, number);
+    });
     Ok((context.check(call, answer)?, number))
-}
-
-/// The planted defect `o4_no_gate` opens a window between the check and the enqueue.
-#[inline]
-fn unless_planted_window<'a, D: Driver>(
-    stream: &'a StreamState<D>,
-    gate: BiasedGuard<'a, Gate<D>>,
-) -> BiasedGuard<'a, Gate<D>> {
-    if mutant!("o4_no_gate") {
-        drop(gate);
-        if cfg!(mc_broken) {
-            crate::sync::thread::pause();
-        }
-        return stream.gate();
-    }
-    gate
 }
 
 /// [`submit`] the slow way: locks all buffers, closes those that others cover, orders `stream` after them, then
@@ -450,10 +421,7 @@ pub fn submit_moving<D: Driver, R>(
     let (answer, number) = stream.enqueue(context, call, &gate, enqueue)?;
     stream.counters.moved.bump();
     for (used, inner) in &mut taken {
-        if answer.is_err() && mutant!("o5_failed_unstamped") {
-            break;
-        }
-        if !used.record.stamp(id, used.access, number) && !mutant!("o9_slotless_forgotten") {
+        if !used.record.stamp(id, used.access, number) {
             inner.closed.add_reader(Point { stream: stream.clone(), number });
         }
     }
@@ -464,12 +432,10 @@ type Taken<'a, D> = SmallVec<[(Use<'a, D>, MutexGuard<'a, Inner<D>>); 8]>;
 
 /// Locks every buffer once, in address order, the strongest access to it first (O5).
 fn take_all<'a, D: Driver>(uses: &mut [Use<'a, D>], taken: &mut Taken<'a, D>, may: &MayWait) -> Result<()> {
-    if !mutant!("o5_no_sort") {
-        uses.sort_unstable_by_key(|used| (used.address(), std::cmp::Reverse(used.access)));
-    }
+    uses.sort_unstable_by_key(|used| (used.address(), std::cmp::Reverse(used.access)));
     for used in uses.iter().copied() {
         let is_taken = taken.last().is_some_and(|(earlier, _)| earlier.address() == used.address());
-        if is_taken && !mutant!("o5_locked_twice") {
+        if is_taken {
             continue;
         }
         let inner = used.record.lock(may);
@@ -494,7 +460,7 @@ fn order_after<D: Driver>(
     for point in closed.conflicting(access) {
         touch = touch.max(edge(context, stream, gate, point)?);
     }
-    Ok(if mutant!("o5_no_touch") { Touch::NOTHING } else { touch })
+    Ok(touch)
 }
 
 /// One edge from `point` to `stream`, if none exists; returns the number on `stream` from which on it holds.
@@ -507,7 +473,7 @@ pub fn edge<D: Driver>(
     if point.stream.id() == stream.id() {
         return Ok(Touch::at_own(point));
     }
-    if mutant!("o1_no_edge") || point.is_complete() {
+    if point.is_complete() {
         stream.counters.edges_skipped.bump();
         return Ok(Touch::NOTHING);
     }
@@ -515,8 +481,7 @@ pub fn edge<D: Driver>(
         stream.counters.edges_skipped.bump();
         return Ok(at);
     }
-    let Some(guest) = point.stream.visit(point.number) else { return Ok(Touch::NOTHING) };
-    let _guest = (!mutant!("s3_edge_unvisited")).then_some(guest);
+    let Some(_guest) = point.stream.visit(point.number) else { return Ok(Touch::NOTHING) };
     let at = insert_wait(context, stream, gate, &point.stream)?;
     stream.counters.edges_inserted.bump();
     Ok(at)
@@ -536,12 +501,10 @@ fn insert_wait<D: Driver>(
     source: &StreamState<D>,
 ) -> Result<Touch> {
     let driver = &context.driver;
-    let early = mutant!("s8_edge_looks_first").then(|| source.broken());
     // Read before the record: what is accepted later is not behind the event.
-    let mut reach = source.timeline.mark();
+    let reach = source.timeline.mark();
     // S8. Looked at after that: a mark that could not be moved past some of it is not waited for.
-    let broken = early.unwrap_or_else(|| source.broken());
-    if let Some(cause) = broken.filter(|_| !mutant!("s7_edge_from_broken")) {
+    if let Some(cause) = source.broken() {
         return Err(Error::StreamBroken(cause));
     }
     let at = match source.end() {
@@ -553,9 +516,6 @@ fn insert_wait<D: Driver>(
                 None => context.check(Call::EventCreate, driver.event_create(Timing::Disabled))?,
             };
             let recorded = context.check(Call::EventRecord, driver.event_record(&event, end));
-            if mutant!("o1_follow_late") {
-                reach = source.timeline.mark();
-            }
             // An event whose record failed still means an older position: it is never waited for.
             let answer = recorded.and_then(|()| stream.accept_wait(context, gate, &event));
             match stream.role {
@@ -640,9 +600,6 @@ impl<D: Driver> Record<D> {
     /// Notes submission `number` of `stream`. The caller holds its gate. `false`: the stream has no place here.
     #[inline]
     fn stamp(&self, stream: u64, access: Access, number: u64) -> bool {
-        if mutant!("o1_no_stamp") {
-            return true;
-        }
         if self.cover.is_of(stream) {
             self.cover.stamp(access, number);
             return true;
@@ -669,7 +626,7 @@ impl<D: Driver> Record<D> {
     }
 
     fn close_cover(&self, inner: &mut Inner<D>, owner: Arc<StreamState<D>>, access: Access) {
-        let gate = (!mutant!("o1_close_ungated")).then(|| owner.gate());
+        let gate = owner.gate();
         self.cover.stream.store(NOBODY, Ordering::Relaxed);
         let write = self.cover.last(Access::Write).load(Ordering::Relaxed);
         let read = self.cover.last(Access::Read).load(Ordering::Relaxed);
@@ -679,25 +636,20 @@ impl<D: Driver> Record<D> {
         }
         drop(gate);
         // A read before the last write needs no point of its own.
-        if access == Access::Write && read > write && !mutant!("o9_forget_own_reads") {
+        if access == Access::Write && read > write {
             inner.closed.add_reader(Point { stream: owner.clone(), number: read });
         }
-        if !mutant!("o1_forget_write") {
-            let number = if mutant!("o1_reads_conflict") { write.max(read) } else { write };
-            inner.closed.set_writer(Point { stream: owner, number });
-        }
+        inner.closed.set_writer(Point { stream: owner, number: write });
     }
 
     fn close_slots(&self, inner: &mut Inner<D>, wanted: impl Fn(&StreamState<D>) -> bool) {
         let Some(shared) = self.shared.get() else { return };
         for (slot, reader) in inner.slots.iter_mut().enumerate() {
             let Some(reader) = reader.take_if(|reader| wanted(reader)) else { continue };
-            let gate = (!mutant!("o1_slot_ungated")).then(|| reader.gate());
+            let gate = reader.gate();
             let number = shared.empty(slot);
             drop(gate);
-            if !mutant!("o9_forget_slot") {
-                inner.closed.add_reader(Point { stream: reader, number });
-            }
+            inner.closed.add_reader(Point { stream: reader, number });
         }
     }
 
@@ -763,7 +715,7 @@ impl<D: Driver> Record<D> {
             points.push(Point { number: numbers[0].max(numbers[1]), stream: owner });
         }
         if let Some(shared) = shared.get() {
-            let readers = inner.slots.drain(..).enumerate().filter(|_| !mutant!("o9_free_one_reader"));
+            let readers = inner.slots.drain(..).enumerate();
             points.extend(
                 readers.filter_map(|(slot, stream)| Some(Point { stream: stream?, number: shared.read(slot) })),
             );
@@ -821,9 +773,7 @@ impl<D: Driver> Record<D> {
             let mut inner = self.lock(may);
             self.views.begin(access)?;
             // For a host read, streams keep their slots and read on; nobody keeps cover, since cover can write.
-            if !mutant!("o3_view_leaves_cover") {
-                self.close(&mut inner, access);
-            }
+            self.close(&mut inner, access);
             self.points_of(&inner, access)
         };
         let waited = points.iter().try_for_each(|point| point.wait(context, may));
@@ -874,9 +824,6 @@ impl Views {
     fn forbid(&self, access: Access) -> bool {
         // E4.r: Acquire; pairs with E4.w: a device access ordered after this look is after what the host did.
         let views = self.0.load(ordering!("E4.r", Acquire));
-        if mutant!("o3_ignore_views") {
-            return false;
-        }
         match access {
             Access::Read => views & Self::WRITER != 0,
             Access::Write => views != 0,

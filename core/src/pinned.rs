@@ -19,7 +19,6 @@ use crate::buffer::{Backing, Freed, Readable, Region, Storage, View, ViewMut, Wr
 use crate::driver::{DeviceAddress, Driver, HostAccess, HostPointer};
 use crate::error::{Error, Misuse, PinError, Result};
 use crate::hold::MayWait;
-use crate::mutant;
 use crate::ownership::{Access, Points};
 use crate::reclaim::{Resource, Retired};
 use crate::registration::process::Alike;
@@ -153,8 +152,7 @@ impl<D: Driver> PinLease<D> {
     }
 
     fn give_back_unless(&self, ended: bool) -> Option<u64> {
-        let ended = ended && !mutant!("p5_given_back_twice") || self.anchor.context.life.is_inherited();
-        if ended { None } else { self.anchor.pins.give_back(&self.pin) }
+        if ended || self.anchor.context.life.is_inherited() { None } else { self.anchor.pins.give_back(&self.pin) }
     }
 }
 
@@ -163,7 +161,7 @@ impl<D: Driver> Drop for PinLease<D> {
         // Relaxed, and no swap: `&mut` proves that nobody else is at it.
         let ended = self.ended.load(Ordering::Relaxed);
         let own = inside(&mut self.own).take();
-        if ended && !mutant!("p5_given_back_twice") {
+        if ended {
             return retire_owner(&self.anchor, &self.pin, own);
         }
         // P7: no driver call, no wait.
@@ -184,9 +182,6 @@ fn retire<D: Driver>(anchor: &Anchor<D>, pin: &Arc<Pin<D>>, epoch: u64) {
 /// Keeps an owner until the work on its memory has completed (P4).
 fn retire_owner<D: Driver>(anchor: &Anchor<D>, pin: &Arc<Pin<D>>, owner: Owner) {
     let Some(owner) = owner else { return };
-    if mutant!("p4_own_owner_at_once") {
-        return drop(owner);
-    }
     let resource = Resource::Owner(pin.clone(), owner);
     anchor.reclaim.retire(Retired { resource, points: Points::new() });
 }
@@ -379,7 +374,7 @@ fn byte_range<T: Element>(start: HostPointer, len: usize) -> Result<Option<HostR
 
 /// What memory that the device only reads is registered for: also what the process may only read can be.
 fn reading() -> HostAccess {
-    if mutant!("p15_shared_asks_for_writes") { HostAccess::ReadWrite } else { HostAccess::Read }
+    HostAccess::Read
 }
 
 fn is_one_arc<T: Element>(one: &(dyn Any + Send), other: &(dyn Any + Send)) -> bool {
@@ -435,10 +430,6 @@ impl<'env, D: Driver> Scope<'_, 'env, D> {
         let anchor = &self.runtime.anchor;
         let mut outcome = Ok(());
         for lease in leases {
-            if mutant!("p4_scope_stops_at_error") && outcome.is_err() {
-                let _forgotten = lease.end();
-                continue;
-            }
             let ended = end_scoped(anchor, &lease, may);
             match &outcome {
                 Ok(()) => outcome = ended,
@@ -755,7 +746,7 @@ impl<T: Element, D: Driver> Pinned<T, D> {
     fn end(self, captures: Captures) -> Result<Option<Owners<D>>> {
         let Storage::Pin(lease) = self.backing.storage else { return Ok(None) };
         let mut may = MayWait::here()?;
-        if may.is_in_capture() && !mutant!("p7_free_waits_in_capture") {
+        if may.is_in_capture() {
             return Err(PinError::Shared.into());
         }
         let mut lease = Arc::try_unwrap(lease).map_err(|_shared| PinError::Shared)?;
@@ -790,11 +781,7 @@ fn wait_for_owner<D: Driver>(
     own: Box<dyn Any + Send>,
     may: &mut MayWait,
 ) -> Result<Box<dyn Any + Send>> {
-    let waited = match mutant!("p4_owner_back_unwaited") {
-        true => Ok(()),
-        false => pin.record.wait(&anchor.context, Access::Write, may),
-    };
-    match waited {
+    match pin.record.wait(&anchor.context, Access::Write, may) {
         Ok(()) => Ok(own),
         Err(error) => {
             retire_owner(anchor, pin, Some(own));
@@ -812,8 +799,7 @@ fn release_now<D: Driver>(
     captures: Captures,
 ) -> Result<Vec<Box<dyn Any + Send>>> {
     // P3. Reads as well: what the device only reads is not to go under it.
-    let access = if mutant!("p3_free_passes_reads") { Access::Read } else { Access::Write };
-    let released = match pin.record.wait(&anchor.context, access, may) {
+    let released = match pin.record.wait(&anchor.context, Access::Write, may) {
         Ok(()) => release_beside_captures(anchor, pin, epoch, may, captures)?,
         Err(error) => {
             // Not known to have ended: the worker releases it if it does, and leaks it if not (P11).
@@ -830,9 +816,7 @@ fn release_now<D: Driver>(
         Some(Ok(Released::Void)) => Err(PinError::Shared.into()),
         Some(Err(error)) => Err(error),
         None => {
-            if !mutant!("p7_deferred_forgets") {
-                retire_filed(anchor, pin, epoch);
-            }
+            retire_filed(anchor, pin, epoch);
             Err(PinError::Shared.into())
         }
     }

@@ -31,7 +31,6 @@
 //! The counters are 64 bits wide: at a submission a nanosecond they wrap after 584 years.
 
 use crate::driver::{Driver, Progress};
-use crate::mutant;
 use crate::ordering;
 #[cfg(doc)]
 use crate::stream::StreamState;
@@ -136,11 +135,8 @@ impl Timeline {
     /// # Errors
     /// Those of `question`: then nothing was learned.
     pub fn ask<E>(&self, question: impl FnOnce() -> Result<Progress, E>) -> Result<Progress, E> {
-        let mut horizon = self.horizon();
+        let horizon = self.horizon();
         let progress = question()?;
-        if [mutant!("o2_horizon_late"), mutant!("o2_query_horizon_late")].contains(&true) {
-            horizon = self.horizon();
-        }
         if progress == Progress::Complete {
             self.raise(horizon.0);
         }

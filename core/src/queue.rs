@@ -12,7 +12,6 @@ use crate::future::{Completion, Download};
 use crate::hold::{MayWait, Place, within};
 use crate::id::StreamId;
 use crate::kernel::{Arguments, Kernel};
-use crate::mutant;
 use crate::ownership::{Access, Point, Points, Record, Records, Use, submit, submit_covered, submit_moving};
 use crate::reclaim::{Ask, Resource, Retired};
 use crate::runtime::{Anchor, Element};
@@ -230,7 +229,7 @@ pub trait Queue<D: Driver>: Submit<D> {
     where
         D: 'a,
     {
-        if !kernel.is_of(self.anchor()) && !mutant!("c4_foreign_kernel") {
+        if !kernel.is_of(self.anchor()) {
             return Err(foreign());
         }
         self.keep_code(kernel);
@@ -316,7 +315,7 @@ pub trait Queue<D: Driver>: Submit<D> {
         // No more than the host could ever read of it.
         let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| isize::try_from(*bytes).is_ok());
         let bytes = bytes.ok_or(Misuse::SizeOverflow)?;
-        if bytes == 0 && !mutant!("o8_empty_allocates") {
+        if bytes == 0 {
             return Ok(Buffer::new(Storage::Nothing(Arc::default()), len));
         }
         self.anchor().check_open()?;
@@ -403,9 +402,6 @@ impl<D: Driver> Drop for Lease<D> {
 
 impl<D: Driver> Clone for Stream<D> {
     fn clone(&self) -> Self {
-        if mutant!("s1_clone_is_a_lease") {
-            return Self::new(self.lease.anchor.clone(), self.lease.state.clone());
-        }
         Self { lease: self.lease.clone() }
     }
 }
@@ -438,9 +434,7 @@ impl<D: Driver> Submit<D> for Stream<D> {
 
     fn keep(&self, memory: Box<dyn std::any::Any + Send>, number: u64) {
         let mut points = Points::new();
-        if !mutant!("r4_kept_at_once") {
-            points.push(self.point(number));
-        }
+        points.push(self.point(number));
         self.lease.anchor.reclaim.retire(Retired { resource: Resource::Kept(memory), points });
     }
 
@@ -862,9 +856,6 @@ impl<D: Driver> Stream<D> {
         let uses: SmallVec<[Memory<'_, D>; 16]> =
             uses.iter().map(|(region, access)| Memory::new(region.backing, *access)).collect();
         let enqueue = |_: &D, raw: &D::Stream| {
-            if mutant!("r4_unwound_unstamped") {
-                return Ok(Ok(within(Place::Hold, || body(raw))));
-            }
             Ok(within(Place::Hold, || std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(raw)))))
         };
         // SAFETY: O1. The caller vouches that `body` touches what `uses` names, on this stream. It may put any number of
@@ -888,18 +879,7 @@ impl<D: Driver> Stream<D> {
             anchor.reclaim.turn(&anchor.context, &anchor.pins, Ask::Query)
         };
         let is_short = |answer: &Result<_>| matches!(answer, Err(Error::Driver(failure)) if failure.kind == ErrorKind::OutOfMemory);
-        if mutant!("r3_alloc_waits") {
-            for stream in anchor.pool.streams() {
-                drop(
-                    MayWait::here()
-                        .map(|mut may| stream.wait(&anchor.context, stream.timeline.horizon().number(), &mut may)),
-                );
-            }
-        }
         let mut answer = self.try_allocate(bytes);
-        if mutant!("p7_no_reclaim") {
-            return answer;
-        }
         if is_short(&answer) {
             release();
             answer = self.try_allocate(bytes);

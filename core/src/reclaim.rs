@@ -55,7 +55,6 @@ use crate::error::{DriverFailure, Error, Misuse, Result};
 use crate::hold::{MayWait, Place, count_within, within};
 use crate::id::StreamId;
 use crate::life::{Phase, forks};
-use crate::mutant;
 use crate::ordering;
 use crate::ownership::{Access, Point, Points};
 use crate::point::Mark;
@@ -127,8 +126,7 @@ impl Notice {
         let mut waker = Some(waker.clone());
         let outcome = {
             let mut told = self.state.lock();
-            let stays = mutant!("r8_first_waker_stays") && told.waker.is_some();
-            if told.outcome.is_none() && !stays {
+            if told.outcome.is_none() {
                 std::mem::swap(&mut told.waker, &mut waker);
             }
             told.outcome.clone()
@@ -150,7 +148,7 @@ impl Notice {
             told.outcome.get_or_insert(outcome);
             told.waker.take()
         };
-        if let Some(waker) = waker.filter(|_| !mutant!("r8_set_wakes_nobody")) {
+        if let Some(waker) = waker {
             waker.wake();
         }
     }
@@ -190,7 +188,7 @@ impl Signal {
     pub fn raise(&self) {
         // E5.w: Release; pairs with E5.r in `take`: who clears the signal sees what it announces.
         if !self.raised.swap(true, ordering!("E5.w", Release))
-            && let Some(worker) = self.worker.get().filter(|_| !mutant!("r2_raise_without_wake"))
+            && let Some(worker) = self.worker.get()
         {
             worker.unpark();
         }
@@ -201,7 +199,7 @@ impl Signal {
     pub fn wait(&self, longest: Option<std::time::Duration>) {
         // Relaxed: `take` acquires. A raise that this look misses wakes later than the look, and then no code of others
         // runs before the park.
-        if self.raised.load(std::sync::atomic::Ordering::Relaxed) && !mutant!("r2_parks_unlooked") {
+        if self.raised.load(std::sync::atomic::Ordering::Relaxed) {
             return;
         }
         match longest {
@@ -397,7 +395,7 @@ impl<D: Driver> Reclaim<D> {
         }
         add(&self.figures.retired, 1);
         let mut incoming = self.incoming.lock();
-        if incoming.is_closed && !mutant!("r8_retired_after_the_end") {
+        if incoming.is_closed {
             drop(incoming);
             return self.end_at_once(retired);
         }
@@ -406,9 +404,6 @@ impl<D: Driver> Reclaim<D> {
         }
         incoming.queue.push_back(retired);
         drop(incoming);
-        if mutant!("r1_drop_waits_for_turn") {
-            drop(self.bench.lock());
-        }
         self.signal.raise();
     }
 
@@ -434,7 +429,7 @@ impl<D: Driver> Reclaim<D> {
         let Some((put_off, errands)) = self.work(context, pins, ask) else {
             return Left { waiting: self.pending(), put_off: 0 };
         };
-        let is_owner = |errand: &Errand| matches!(errand.what, Code::Drop(_)) && !mutant!("r2_worker_drops_owners");
+        let is_owner = |errand: &Errand| matches!(errand.what, Code::Drop(_));
         let (owners, tasks): (Vec<_>, Vec<_>) = errands.into_iter().partition(is_owner);
         tasks.into_iter().for_each(|errand| self.run(context, errand));
         if !owners.is_empty() {
@@ -570,14 +565,6 @@ impl<D: Driver> Reclaim<D> {
     /// Leaks what is left, tells every task that waits, and destroys the stream of our own, after its work: at the end. That
     /// stream stays where somebody is on turn, or when [the end is over](Phase::Gone).
     pub fn close(&self, context: &Context<D>, pins: &Pins<D>) {
-        if mutant!("r5_close_frees")
-            && let Some(mut bench) = self.bench.try_lock()
-            && let Ok(may) = MayWait::here()
-        {
-            let turn = Turn { context, pins, reclaim: self, may: &may };
-            let all: Vec<_> = bench.waiting.drain().chain(self.incoming.lock().queue.drain(..)).collect();
-            all.into_iter().for_each(|retired| turn.release(&mut bench, retired));
-        }
         let notices = {
             let mut incoming = self.incoming.lock();
             incoming.is_closed = true;
@@ -587,15 +574,13 @@ impl<D: Driver> Reclaim<D> {
         errands.into_iter().for_each(|errand| self.run(context, errand));
         // Those whose turn is still in progress, and those that were told before.
         for notice in notices {
-            if !mutant!("r8_end_tells_the_filed_only") {
-                self.run(context, Errand { what: Code::Tell(notice, Err(end_of(context))), counts: false });
-            }
+            self.run(context, Errand { what: Code::Tell(notice, Err(end_of(context))), counts: false });
         }
     }
 
     /// What whoever had the bench does after it: the end may have come meanwhile, and not got it.
     fn end_late(&self, context: &Context<D>, pins: &Pins<D>) -> Vec<Errand> {
-        match self.incoming.lock().is_closed && !mutant!("r8_turn_beside_the_end") {
+        match self.incoming.lock().is_closed {
             true => self.leak_rest(context, pins),
             false => Vec::new(),
         }
@@ -741,13 +726,8 @@ impl<D: Driver> Turn<'_, D> {
                 }
             }
         }
-        // Planted for what the driver holds only: memory of ours freed too early would end the checker, not the check.
-        if !mutant!("p3_release_at_once") || matches!(retired.resource, Resource::Kept(_)) {
-            retired.points.retain(|point| !point.is_complete());
-        } else {
-            retired.points.clear();
-        }
-        if let Some(cause) = self.context.lost().filter(|_| !mutant!("r6_calls_after_loss")) {
+        retired.points.retain(|point| !point.is_complete());
+        if let Some(cause) = self.context.lost() {
             return self.leak(bench, retired, Some(cause));
         }
         if let Some(cause) = retired.points.iter().find_map(|point| point.stream.broken()) {
@@ -772,7 +752,7 @@ impl<D: Driver> Turn<'_, D> {
     fn is_ordered_free(&self, retired: &Retired<D>) -> bool {
         self.context.capabilities.stream_ordered_memory
             && matches!(retired.resource, Resource::Memory(..))
-            && (retired.points.len() == 1 || mutant!("o6_free_after_one_point"))
+            && retired.points.len() == 1
             && retired.points.iter().all(|point| point.stream.guest_stream().is_some())
     }
 
@@ -781,10 +761,6 @@ impl<D: Driver> Turn<'_, D> {
         let outcome = match retired.resource {
             Resource::Memory(address) => {
                 let Some(outcome) = self.free(bench, address, &retired.points) else {
-                    if mutant!("c3_put_off_twice") {
-                        let resource = Resource::Memory(address);
-                        bench.put_off.push(Retired { resource, points: Points::new() });
-                    }
                     return bench.put_off.push(retired);
                 };
                 outcome
@@ -901,7 +877,6 @@ impl<D: Driver> Turn<'_, D> {
         let theirs = user.and_then(|point| point.stream.guest_stream());
         let stream = match (theirs, &guest) {
             (Some(stream), Some(_guest)) => stream,
-            (Some(stream), None) if mutant!("s3_free_unvisited") => stream,
             _ => {
                 home = match self.home(bench) {
                     Ok(home) => home,
@@ -1010,11 +985,9 @@ impl<D: Driver> Lane<D> {
     /// Asks the stream, or leaves a host function there that will tell.
     fn tell(&mut self, context: &Context<D>, signal: &std::sync::Arc<Signal>, ask: Ask, number: u64) {
         let can_arm = context.capabilities.host_functions && self.stream.guest_stream().is_some();
-        if ask != Ask::Arm && !mutant!("p11_tick_only_arms") || !can_arm {
+        if ask != Ask::Arm || !can_arm {
             // An answer of "pending" or "not now" leaves things as they are; a failure is kept with the stream.
-            let visit = self.stream.visit(number);
-            let visit = visit.map(|guest| (!mutant!("s6_query_unvisited")).then_some(guest));
-            match visit.map(|_guest| self.stream.query(context)) {
+            match self.stream.visit(number).map(|_guest| self.stream.query(context)) {
                 None | Some(Some(Ok(Progress::Complete))) => return,
                 Some(Some(Ok(Progress::Pending)) | Some(Err(_)) | None) => {}
             }
@@ -1025,12 +998,11 @@ impl<D: Driver> Lane<D> {
     }
 
     fn arm(&mut self, context: &Context<D>, signal: &std::sync::Arc<Signal>, number: u64) {
-        let Some(guest) = self.stream.visit(number) else { return };
-        let _guest = (!mutant!("s3_arm_unvisited")).then_some(guest);
+        let Some(_guest) = self.stream.visit(number) else { return };
         let Some(stream) = self.stream.guest_stream() else { return };
         let mark = self.stream.timeline.mark();
         // S8. Looked at after that: a shadow that was not moved past some of it tells of less.
-        if self.stream.is_broken() && !mutant!("s8_arm_on_a_broken_one") {
+        if self.stream.is_broken() {
             return;
         }
         let function = completion(self.stream.clone(), mark, signal.clone());

@@ -33,7 +33,6 @@ use crate::driver::{Call, Coverage, DeviceAddress, Driver, DriverError, ErrorKin
 use crate::error::{DriverFailure, Error, Misuse, PinError, Result};
 use crate::hold::MayWait;
 use crate::id::ResourceId;
-use crate::mutant;
 use crate::ownership::{Access, Record};
 use crate::sync::{Arc, ArcCell, Mutex, MutexGuard, leak};
 
@@ -313,13 +312,7 @@ impl<D: Driver> Pins<D> {
             Meeting::Inside(_) => {}
             Meeting::Borrowed(base) => return self.revive_borrowed(context, base, kept, may),
             // Whoever makes the call holds the lock; when it is ours the call is over.
-            Meeting::InFlight => {
-                drop(lock_calls(&context.process, may));
-                if [mutant!("p6_register_unlocked"), mutant!("p6_release_unlocked")].contains(&true) {
-                    // With either planted nobody holds the lock, and this would spin.
-                    crate::sync::thread::pause();
-                }
-            }
+            Meeting::InFlight => drop(lock_calls(&context.process, may)),
             Meeting::Pending(base) => self.release_pending(context, base, may)?,
             refused => return Err(refusal(refused, request.range.bytes).into()),
         }
@@ -337,10 +330,8 @@ impl<D: Driver> Pins<D> {
         context.check_alive()?;
         let HostRange { base, bytes } = request.range;
         // Before the lock: a capture may be waiting for the lock by way of its body.
-        let early = mutant!("c9_pin_lock_before_captures").then(|| context.process.calls().lock());
         let entered = context.enter(may, Call::HostRegister)?;
-        let unlocked = early.is_some() || mutant!("p6_register_unlocked");
-        let _calls = (!unlocked).then(|| lock_calls(&context.process, entered.may()));
+        let _calls = lock_calls(&context.process, entered.may());
         {
             let mut table = self.table.lock();
             if table.entries.meet(base.address(), bytes, request.manner()) != Meeting::Free {
@@ -364,9 +355,9 @@ impl<D: Driver> Pins<D> {
     fn claim(&self, context: &Context<D>, request: Request, entered: &Entered<'_, D>) -> Made {
         let (range, manner) = (request.range, request.manner());
         let meeting = context.process.meet(range, manner);
-        if meeting == Meeting::Free || mutant!("p13_tables_apart") {
+        if meeting == Meeting::Free {
             let (device, origin) = self.register_at_driver(context, request, entered)?;
-            let made = origin == Origin::Registered && !mutant!("p13_tables_apart");
+            let made = origin == Origin::Registered;
             return Ok((device, origin, made.then(|| context.process.register(range, manner, origin))));
         }
         let Meeting::Inside(_) = meeting else { return Err(refusal(meeting, range.bytes).into()) };
@@ -380,11 +371,11 @@ impl<D: Driver> Pins<D> {
     #[cold]
     fn unmade(&self, context: &Context<D>, range: HostRange, left: Left, kept: &mut Option<Kept>) {
         let stays = left == Left::Registered || left == Left::Perhaps && kept.is_some();
-        if !stays || mutant!("p9_unmade_forgotten") {
+        if !stays {
             return self.table.lock().entries.failed(range.base.address());
         }
         // P1, P9.
-        let owner = kept.take_if(|_| !mutant!("p4_unmade_owner_back")).map(|kept| kept.owner);
+        let owner = kept.take().map(|kept| kept.owner);
         context.process.quarantine_unused(range, Origin::Registered, owner);
         self.table.lock().entries.quarantine(range.base.address());
     }
@@ -483,7 +474,7 @@ impl<D: Driver> Pins<D> {
         device: DeviceAddress,
         may: &MayWait,
     ) -> std::result::Result<Arc<Pin<D>>, PinError> {
-        let _calls = (!mutant!("p12_adopt_beside_release")).then(|| lock_calls(&context.process, may));
+        let _calls = lock_calls(&context.process, may);
         context.process.forget_freed(range);
         let (base, bytes) = (range.base.address(), range.bytes);
         {
@@ -507,9 +498,6 @@ impl<D: Driver> Pins<D> {
     /// Gives one count back (P5); the epoch of the release when it was the last. Makes no driver call (R1).
     #[must_use]
     pub fn give_back(&self, pin: &Pin<D>) -> Option<u64> {
-        if mutant!("r3_drop_takes_calls") {
-            drop(pin.process.calls().lock());
-        }
         self.table.lock().entries.give_back(pin.range.base.address())
     }
 
@@ -517,9 +505,6 @@ impl<D: Driver> Pins<D> {
     /// Makes no driver call (R1). With `retires`, the caller retires the range where that says so.
     #[must_use]
     pub fn part(&self, pin: &Pin<D>, owner: Owner, retires: bool) -> Parted {
-        if mutant!("r3_drop_takes_calls") {
-            drop(pin.process.calls().lock());
-        }
         let base = pin.range.base.address();
         let mut table = self.table.lock();
         let epoch = table.entries.give_back(base);
@@ -539,11 +524,6 @@ impl<D: Driver> Pins<D> {
     /// What a ticket of the range is about when its turn comes: the epoch in which the count fell to zero last. `None` ends
     /// the ticket: the range is in use, and its end will file another, or it is gone.
     pub fn due(&self, pin: &Pin<D>) -> Option<u64> {
-        if mutant!("p5_ticket_ends_late") {
-            let due = self.with_pending(pin, |epoch, _| epoch);
-            due.is_none().then(|| self.unfile(pin));
-            return due;
-        }
         let mut table = self.table.lock();
         let entry = table.entries.entry_mut(pin.range.base.address())?;
         let due = (entry.status == Status::Pending).then_some(entry.epoch);
@@ -608,7 +588,7 @@ impl<D: Driver> Pins<D> {
     /// # Errors
     /// The driver failed to unregister it: range and owners stay, in quarantine (P9).
     pub fn release(&self, context: &Context<D>, pin: &Pin<D>, epoch: u64, may: &MayWait) -> Option<Result<Released>> {
-        let _calls = (!mutant!("p6_release_unlocked")).then(|| lock_calls(&context.process, may));
+        let _calls = lock_calls(&context.process, may);
         self.release_locked(context, pin, epoch)
     }
 
@@ -624,11 +604,7 @@ impl<D: Driver> Pins<D> {
         epoch: u64,
         _may: &MayWait,
     ) -> std::result::Result<Result<Released>, PutOff> {
-        let calls = pin.process.calls().try_lock();
-        if calls.is_none() && !mutant!("p6_release_unlocked") {
-            return Err(PutOff::Busy);
-        }
-        let _calls = calls.filter(|_| !mutant!("p6_release_unlocked"));
+        let Some(_calls) = pin.process.calls().try_lock() else { return Err(PutOff::Busy) };
         self.release_locked(context, pin, epoch).ok_or(PutOff::Capture)
     }
 
@@ -637,19 +613,12 @@ impl<D: Driver> Pins<D> {
         if !self.table.lock().entries.begin_release(base, epoch) {
             return Some(Ok(Released::Void));
         }
-        if mutant!("p4_owner_first") {
-            let entry = |table: &mut Listed<D>| {
-                Some(std::mem::take(&mut table.entries.entry_mut(base)?.payload.as_mut()?.owners))
-            };
-            let owners = entry(&mut self.table.lock());
-            drop(owners);
-        }
         // Steady: `calls` is held.
-        if has_other_claims(pin) && !mutant!("p13_first_unregisters") {
+        if has_other_claims(pin) {
             return Some(Ok(Released::Ceded(self.cede(pin))));
         }
         let answer = match (pin.origin, pin.claim) {
-            (Origin::Borrowed, _) if !mutant!("p10_unregister_borrowed") => Some(Ok(())),
+            (Origin::Borrowed, _) => Some(Ok(())),
             (Origin::Allocated, _) => context.guarded_now(Call::HostFree, |driver| {
                 // SAFETY: P3, P5, P14. Allocated by `host_alloc`, freed once (the epoch, and the last claim), all work
                 // complete, no wraps left.
@@ -657,7 +626,7 @@ impl<D: Driver> Pins<D> {
             }),
             _ => self.unregister_now(context, pin),
         };
-        if answer.is_none() && !mutant!("p7_put_off_stays") {
+        if answer.is_none() {
             self.table.lock().entries.put_off(base);
         }
         Some(self.settle(pin, answer?))
@@ -804,7 +773,7 @@ impl<D: Driver> Drop for Pins<D> {
 
 impl<D: Driver> Payload<D> {
     fn file(&mut self) -> bool {
-        let files = !self.filed || mutant!("p7_ticket_each_time");
+        let files = !self.filed;
         self.filed = true;
         files
     }
@@ -845,11 +814,6 @@ fn refusal(meeting: Meeting, wanted: usize) -> PinError {
 
 /// What of a range is registered, by anybody, as the driver says.
 fn coverage<D: Driver>(context: &Context<D>, range: HostRange) -> Result<Coverage> {
-    if mutant!("p10_asks_two_ends") {
-        let ends = [range.base, range.base.offset(range.bytes - 1)];
-        let registered = ends.map(|end| context.driver.host_is_registered(end).unwrap_or(false));
-        return Ok(if registered == [true; 2] { Coverage::Whole } else { Coverage::None });
-    }
     context.check(Call::HostIsRegistered, context.driver.host_coverage(range.base, range.bytes))
 }
 

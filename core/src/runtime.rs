@@ -10,7 +10,6 @@ use crate::error::{Error, Misuse, Result};
 use crate::hold::{MayWait, Place, is_within};
 use crate::kernel::Module;
 use crate::life::Phase;
-use crate::mutant;
 use crate::pinned::Pinned;
 use crate::queue::Stream;
 use crate::reclaim::{Ask, Reclaim};
@@ -143,9 +142,7 @@ impl<D: Driver> Shared<D> {
     /// Refuses new work from now on: at every stream, and where things are made.
     fn close_to_work(&self) {
         self.context.life.advance(Phase::Draining);
-        if !mutant!("r5_streams_stay_open") {
-            self.pool.close();
-        }
+        self.pool.close();
         self.reclaim.signal.raise();
     }
 
@@ -163,9 +160,6 @@ impl<D: Driver> Shared<D> {
     fn stop_worker(&self, ending: Ending) {
         self.context.life.advance(Phase::Shut);
         self.reclaim.signal.raise();
-        if mutant!("r5_worker_stays") {
-            return;
-        }
         let worker = self.worker.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         let Some(worker) = worker.filter(|_| ending.in_hand == 0) else { return };
         // A little grace where the deadline has passed: a worker that is not stuck goes at once.
@@ -207,8 +201,7 @@ impl<D: Driver> Shared<D> {
                 return true;
             }
             // S6. As a guest: another thread may trim the pool meanwhile.
-            let Some(guest) = state.visit(state.timeline.horizon().number()) else { return true };
-            let _guest = (!mutant!("s6_staging_unvisited")).then_some(guest);
+            let Some(_guest) = state.visit(state.timeline.horizon().number()) else { return true };
             matches!(state.query(&self.context), Some(Ok(Progress::Complete)))
         };
         if self.staging.has_slabs() && self.pool.streams().iter().all(is_over) {

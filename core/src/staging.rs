@@ -19,14 +19,12 @@
 
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::context::Context;
 use crate::driver::{Call, Driver, ErrorKind, HostAccess, HostPointer, Location};
 use crate::error::{Error, Result};
 use crate::hold::MayWait;
-use crate::mutant;
 use crate::ownership::Point;
 use crate::reclaim::{Resource, Retired};
 use crate::runtime::{Anchor, Shared};
@@ -125,9 +123,6 @@ impl<D: Driver> Staging<D> {
     /// `InsideHold` where it would wait in a `use_on` closure; `InsideCapture` where a wait would break the calling
     /// thread's capture; `Closed`, `Lost`, the driver's.
     pub fn take(&self, shared: &Shared<D>, stream: &StreamState<D>, bytes: usize) -> Result<Option<Staged<'_, D>>> {
-        if mutant!("t3_goes_by_pageable_memory") {
-            return Ok(None);
-        }
         if let Some(staged) = self.take_now(shared, stream, bytes)? {
             return Ok(Some(staged));
         }
@@ -324,9 +319,6 @@ impl<D: Driver> Staging<D> {
     fn give_back(&self, piece: &Piece<HostPointer>) {
         let mut shelf = self.shelf.lock();
         shelf.slabs.give_back(piece);
-        if mutant!("t1_given_back_twice") {
-            shelf.slabs.give_back(piece);
-        }
     }
 
     /// Lets go of the slabs that nothing uses: the worker gives them back.
@@ -397,9 +389,6 @@ impl<D: Driver> Staged<'_, D> {
             driver.host_accessed(place(piece), part.len(), HostAccess::ReadWrite);
             // SAFETY: T1. The piece is this copy's alone, and as long; what `from` borrows is not in a slab.
             unsafe { place(piece).0.as_ptr().copy_from_nonoverlapping(part.as_ptr(), part.len()) };
-            if mutant!("c10_no_snapshot") {
-                (piece.base, piece.offset) = (HostPointer(NonNull::from(part).cast()), 0);
-            }
             rest = later;
         }
     }
@@ -408,9 +397,7 @@ impl<D: Driver> Staged<'_, D> {
     pub fn submitted(mut self, point: &Point<D>) {
         let mut shelf = self.staging.shelf.lock();
         for piece in self.pieces.drain(..) {
-            if !mutant!("r4_kept_at_once") {
-                shelf.slabs.note(&piece, point.clone());
-            }
+            shelf.slabs.note(&piece, point.clone());
             shelf.slabs.give_back(&piece);
         }
     }
@@ -425,7 +412,7 @@ impl<D: Driver> Staged<'_, D> {
     fn keep(mut self, point: &Point<D>) -> Pieces<HostPointer> {
         let pieces = std::mem::take(&mut self.pieces);
         let mut shelf = self.staging.shelf.lock();
-        for piece in pieces.iter().filter(|_| !mutant!("r4_kept_at_once")) {
+        for piece in &pieces {
             shelf.slabs.note(piece, point.clone());
         }
         drop(shelf);

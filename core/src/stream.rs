@@ -29,7 +29,6 @@ use crate::error::{DriverFailure, Error, Result};
 use crate::hold::MayWait;
 use crate::id::StreamId;
 use crate::life::Phase;
-use crate::mutant;
 use crate::ordering;
 use crate::ownership::follow::Follows;
 use crate::point::Timeline;
@@ -208,12 +207,9 @@ impl<D: Driver> StreamState<D> {
 
     /// Enters as a guest on behalf of submission `number`; `None` when that has completed: then there is nothing to do.
     pub fn visit(&self, number: u64) -> Option<Guest<'_, D>> {
-        if mutant!("s3_no_guest") {
-            return (!self.timeline.is_complete(number)).then_some(Guest { stream: self, entered: false });
-        }
         self.visits.enter();
-        let guest = Guest { stream: self, entered: true };
-        if !mutant!("s3_no_recheck") && self.timeline.is_complete(number) {
+        let guest = Guest(self);
+        if self.timeline.is_complete(number) {
             return None;
         }
         Some(guest)
@@ -239,18 +235,14 @@ impl<D: Driver> StreamState<D> {
     /// # Errors
     /// `Lost` when the device is gone; `StreamBroken` when the stream was given up; the driver's own.
     pub fn wait(&self, context: &Context<D>, number: u64, may: &mut MayWait) -> Result<()> {
-        if self.timeline.is_complete(number) || mutant!("o3_wait_nothing") {
+        if self.timeline.is_complete(number) {
             return Ok(());
         }
         context.life.check_process()?;
-        if !mutant!("r6_wait_after_loss") {
-            context.check_alive()?;
-        }
-        let Some(guest) = self.visit(number) else { return Ok(()) };
-        let _guest = (!mutant!("s3_wait_unvisited")).then_some(guest);
-        let early = mutant!("s8_wait_looks_first").then(|| self.broken());
+        context.check_alive()?;
+        let Some(_guest) = self.visit(number) else { return Ok(()) };
         let answer = self.timeline.ask(|| {
-            self.check_not_broken(early)?;
+            self.check_not_broken()?;
             match self.end() {
                 End::Over => Ok(()),
                 End::Event(mark) => {
@@ -292,11 +284,8 @@ impl<D: Driver> StreamState<D> {
 
     /// Asks whether all accepted work has completed, and learns of it. `None`: not now, a capture would break.
     pub fn query(&self, context: &Context<D>) -> Option<Result<Progress>> {
-        let early = mutant!("s8_query_looks_first").then(|| self.broken());
         let answer = self.timeline.ask(|| {
-            if !mutant!("s8_query_asks_a_broken_one") {
-                self.check_not_broken(early).map_err(Some)?;
-            }
+            self.check_not_broken().map_err(Some)?;
             let answer = match self.end() {
                 End::Over => Some(Ok(Progress::Complete)),
                 End::Event(mark) => context.guarded_now(Call::EventQuery, |driver| driver.event_query(&mark)),
@@ -312,8 +301,8 @@ impl<D: Driver> StreamState<D> {
 
     /// S8. Looked at after a horizon was read: a stream is given up before the number is taken that its mark is not past, so
     /// one that is not given up by then has marked all up to there.
-    fn check_not_broken(&self, early: Option<Option<std::sync::Arc<DriverFailure>>>) -> Result<()> {
-        match early.unwrap_or_else(|| self.broken()) {
+    fn check_not_broken(&self) -> Result<()> {
+        match self.broken() {
             Some(cause) => Err(Error::StreamBroken(cause)),
             None => Ok(()),
         }
@@ -344,9 +333,8 @@ impl Visits {
     }
 
     fn enter(&self) {
-        let step = if mutant!("s3_visits_aba") { 1 } else { Self::ENTRY | 1 };
         // E3.enter: Acquire; pairs with E3.claim. A guest who enters after a claim sees the watermark it raised.
-        self.0.fetch_add(step, ordering!("E3.enter", Acquire));
+        self.0.fetch_add(Self::ENTRY | 1, ordering!("E3.enter", Acquire));
     }
 
     fn leave(&self) {
@@ -358,14 +346,11 @@ impl Visits {
     fn look(&self) -> Option<u64> {
         // E3.look: Acquire; pairs with E3.leave.
         let word = self.0.load(ordering!("E3.look", Acquire));
-        (word & Self::GUESTS == 0 || mutant!("s3_guests_inside")).then_some(word)
+        (word & Self::GUESTS == 0).then_some(word)
     }
 
     /// Whether nobody entered since `word` was read; publishes what the claim learned.
     fn confirm(&self, word: u64) -> bool {
-        if mutant!("s3_claim_unconfirmed") {
-            return true;
-        }
         // E3.claim: AcqRel; its release side pairs with E3.enter. Relaxed on failure: nothing is concluded from it.
         self.0
             .compare_exchange(
@@ -380,16 +365,11 @@ impl Visits {
 
 /// Somebody who makes a driver call on a stream that he does not lease. Leaves when dropped.
 #[must_use]
-pub struct Guest<'a, D: Driver> {
-    stream: &'a StreamState<D>,
-    entered: bool,
-}
+pub struct Guest<'a, D: Driver>(&'a StreamState<D>);
 
 impl<D: Driver> Drop for Guest<'_, D> {
     fn drop(&mut self) {
-        if self.entered {
-            self.stream.visits.leave();
-        }
+        self.0.visits.leave();
     }
 }
 
@@ -426,19 +406,11 @@ impl<D: Driver> Pool<D> {
         let rounds = self.shelf.lock().returned(priority);
         for _ in 0..rounds {
             let Some(candidate) = self.shelf.lock().take(priority) else { break };
-            let stays = mutant!("s1_candidate_stays");
-            if stays {
-                self.shelf.lock().put_back(priority, candidate.clone());
-            }
             match candidate.examine(context) {
                 Candidate::Claimed => {
-                    if stays {
-                        drop(self.shelf.lock().take(priority));
-                    }
                     self.shelf.lock().lease();
                     return Ok(candidate);
                 }
-                Candidate::Busy if stays => {}
                 Candidate::Busy => self.shelf.lock().put_back(priority, candidate),
                 Candidate::Broken => self.shelf.lock().quarantine(candidate),
             }
@@ -460,9 +432,7 @@ impl<D: Driver> Pool<D> {
                 Ok(state)
             }
             Err(error) => {
-                if !mutant!("s5_failed_counts") {
-                    self.shelf.lock().unreserve();
-                }
+                self.shelf.lock().unreserve();
                 Err(error)
             }
         }
@@ -471,9 +441,7 @@ impl<D: Driver> Pool<D> {
     /// Takes a stream back whose lease has ended. Makes no driver call (R1).
     pub fn give(&self, state: Arc<StreamState<D>>) {
         let Role::Pooled(priority) = state.role else { return };
-        let broken = if mutant!("s7_recycle_broken") { false } else { state.is_broken() };
-        let broken = if mutant!("s5_never_back") { true } else { broken };
-        let priority = if mutant!("s5_wrong_shelf") { Priority::Normal } else { priority };
+        let broken = state.is_broken();
         let mut shelf = self.shelf.lock();
         match broken {
             true => shelf.quarantine_leased(state),
@@ -533,20 +501,7 @@ impl<D: Driver> StreamState<D> {
         if self.is_broken() {
             return Candidate::Broken;
         }
-        if mutant!("s2_claim_no_query") {
-            self.timeline.reach(self.timeline.mark());
-            return Candidate::Claimed;
-        }
-        if mutant!("s4_claim_waits") {
-            // As a question that waits for the end of captures.
-            drop(MayWait::here().map(|mut may| drop(context.captures.enter_waiting(&mut may))));
-        }
-        let progress = if mutant!("s2_claim_no_raise") {
-            context.guarded_now(Call::StreamQuery, |driver| driver.stream_query(&self.raw))
-        } else {
-            self.query(context)
-        };
-        match progress {
+        match self.query(context) {
             Some(Ok(Progress::Complete)) if self.visits.confirm(word) => Candidate::Claimed,
             Some(Ok(_)) | None => Candidate::Busy,
             Some(Err(_)) => Candidate::Broken,
@@ -599,7 +554,7 @@ impl<D: Driver> StreamState<D> {
     /// As [`destroy_event`](Self::destroy_event), unless somebody has the gate: at the end, who may be in a driver call
     /// that does not return.
     pub fn destroy_event_unless_held(&self, context: &Context<D>) {
-        let event = self.gate_or(|| !mutant!("r5_waits_for_a_gate")).and_then(|mut gate| gate.event.take());
+        let event = self.gate_or(|| true).and_then(|mut gate| gate.event.take());
         if let Some(event) = event {
             context.event_destroy(event);
         }

@@ -15,7 +15,6 @@
 
 use crate::error::{Error, Misuse, Result};
 use crate::hold::MayWait;
-use crate::mutant;
 use crate::sync::{Condvar, Mutex};
 
 /// Counts captures, and guarded calls of drivers that need it.
@@ -48,9 +47,7 @@ impl CaptureGate {
     pub fn begin(&self, _may: &mut MayWait) {
         let mut state = self.state.lock();
         state.captures += 1;
-        if mutant!("c6_begin_beside_calls") {
-            return;
-        }
+
         while state.calls > 0 {
             self.changed.wait(&mut state);
         }
@@ -65,19 +62,15 @@ impl CaptureGate {
     /// Uncounts a capture that the driver has ended; `true` when it was the last, and deferred work can run.
     pub fn end(&self) -> bool {
         let mut state = self.state.lock();
-        state.captures = if mutant!("c6_first_end_opens") { 0 } else { state.captures - 1 };
-        if !mutant!("c6_end_silent") {
-            self.changed.notify_all();
-        }
+        state.captures -= 1;
+        self.changed.notify_all();
         state.captures == 0
     }
 
     /// Ends all waiting for captures, with `Closed`: at the end of the runtime (R8).
     pub fn close(&self) {
         self.state.lock().is_closed = true;
-        if !mutant!("r8_waiters_stay") {
-            self.changed.notify_all();
-        }
+        self.changed.notify_all();
     }
 
     /// How many captures are counted.
@@ -88,10 +81,10 @@ impl CaptureGate {
     /// Enters a guarded call, unless somebody captures.
     pub fn enter_now(&self) -> Option<Entry<'_>> {
         let mut state = self.state.lock();
-        if state.captures > 0 && !mutant!("c1_enter_in_capture") {
+        if state.captures > 0 {
             return None;
         }
-        state.calls += if mutant!("c6_call_uncounted") { 0 } else { 1 };
+        state.calls += 1;
         Some(Entry(self))
     }
 
@@ -104,18 +97,15 @@ impl CaptureGate {
         let mut state = self.state.lock();
         // Looked at again after each wait: another capture may have begun meanwhile.
         while state.captures > 0 {
-            if may.is_in_capture() && !mutant!("c9_waits_for_itself") {
+            if may.is_in_capture() {
                 return Err(Misuse::InsideCapture.into());
             }
             if state.is_closed {
                 return Err(Error::Closed);
             }
             self.changed.wait(&mut state);
-            if mutant!("c6_looks_once") {
-                break;
-            }
         }
-        state.calls += if mutant!("c6_call_uncounted") { 0 } else { 1 };
+        state.calls += 1;
         Ok(Entry(self))
     }
 }
@@ -123,11 +113,9 @@ impl CaptureGate {
 impl Drop for Entry<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
-        if mutant!("c6_call_uncounted") {
-            return;
-        }
+
         state.calls -= 1;
-        if state.calls == 0 && !mutant!("c6_leave_silent") {
+        if state.calls == 0 {
             self.0.changed.notify_all();
         }
     }

@@ -2,7 +2,6 @@
 
 use super::touch::Touch;
 use crate::id::StreamId;
-use crate::mutant;
 use crate::point::Mark;
 
 /// Entries kept. A lossy cache: a forgotten entry costs one more wait, never order. Unbounded it would grow as streams
@@ -47,8 +46,7 @@ impl<R: Copy + Into<u64>, A: Copy> Follows<R, A> {
             self.next = (oldest + 1) % ENTRIES;
             oldest
         });
-        let kept = self.entries[index].filter(|_| known.is_some() && mutant!("o5_follow_keeps_its_place"));
-        self.entries[index] = Some(Entry { stream, reach, at: kept.map_or(at, |earlier| earlier.at) });
+        self.entries[index] = Some(Entry { stream, reach, at });
     }
 
     /// Forgets all: at the begin of a capture, whose graph has none of these waits.

@@ -2,7 +2,6 @@
 
 use super::Point;
 use crate::driver::Driver;
-use crate::mutant;
 use crate::point::Number;
 
 /// A number of the moving stream at or past the waits that ordered it after the uses of a buffer: it stands for them until
@@ -21,9 +20,6 @@ impl Touch {
 
     /// At a use on the moving stream itself, whose order is the edge.
     pub(super) fn at_own<D: Driver>(point: &Point<D>) -> Self {
-        if mutant!("o5_own_use_untouched") {
-            return Self::NOTHING;
-        }
         Self(point.number)
     }
 

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use crate::driver::Driver;
 use crate::error::Misuse;
-use crate::mutant;
 use crate::reclaim::{Ask, Left};
 use crate::runtime::Shared;
 use crate::sync::Arc;
@@ -49,22 +48,18 @@ fn work<D: Driver>(shared: &Arc<Shared<D>>) {
     let mut asked = clock::now();
     loop {
         // Cleared before the look: what is announced during the turn leads to another.
-        let mut signalled = !mutant!("r2_cleared_after_the_look") && shared.reclaim.signal.take();
+        let signalled = shared.reclaim.signal.take();
         let ask = if clock::now() - asked >= TICK { Ask::Both } else { Ask::Arm };
         if ask == Ask::Both {
             asked = clock::now();
         }
         // Before the turn: what handles retired before the last was dropped is then in this turn, and not leaked after it.
-        let closed = shared.is_closed() && !mutant!("r5_closed_read_late");
+        let closed = shared.is_closed();
         let left = turn(shared, ask);
-        if mutant!("r2_cleared_after_the_look") {
-            shared.reclaim.signal.take();
-            signalled = false;
-        }
         if shared.is_stopped() {
             return;
         }
-        if closed || mutant!("r5_closed_read_late") && shared.is_closed() {
+        if closed {
             let end = *deadline.get_or_insert_with(|| clock::after(shared.config.drain));
             if left.total() == 0 && shared.streams_are_gone() || clock::now() >= end {
                 shared.tear_down();

@@ -18,7 +18,6 @@ use super::state::{Manner, Meeting, Table};
 use super::{HostRange, Origin};
 use crate::driver::HostPointer;
 use crate::id::ResourceId;
-use crate::mutant;
 use crate::sync::{Arc, Mutex, leak};
 
 /// The registrations of one process: those of all runtimes whose drivers give an equal one share them.
@@ -51,8 +50,7 @@ pub(super) struct Kept {
 
 /// Adds an owner, unless one like it is there already: that one is handed back, and may go at once.
 pub(super) fn keep(owners: &mut Vec<Kept>, kept: Kept) -> Option<Kept> {
-    let alike = kept.alike.filter(|_| !mutant!("p7_owners_pile_up"));
-    if alike.is_some_and(|alike| owners.iter().any(|other| alike(&*other.owner, &*kept.owner))) {
+    if kept.alike.is_some_and(|alike| owners.iter().any(|other| alike(&*other.owner, &*kept.owner))) {
         return Some(kept);
     }
     owners.push(kept);
@@ -144,7 +142,7 @@ impl Process {
         let mut claims = self.0.claims.lock();
         let _not_the_last = claims.give_back(base);
         let held = claims.entry_mut(base).and_then(|entry| entry.payload.as_mut());
-        let Some(held) = held.filter(|_| !mutant!("p4_ceded_owner_goes")) else { return owners };
+        let Some(held) = held else { return owners };
         owners.into_iter().filter_map(|kept| keep(&mut held.owners, kept)).collect()
     }
 

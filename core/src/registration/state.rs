@@ -18,7 +18,6 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::driver::HostAccess;
-use crate::mutant;
 
 /// A scope, by a number that is never used again.
 pub type ScopeId = std::num::NonZeroU64;
@@ -141,7 +140,7 @@ impl<P> Table<P> {
         if !matches!(meeting, Meeting::Inside(_)) {
             return Err(meeting);
         }
-        entry.count += if mutant!("p5_share_uncounted") { 0 } else { 1 };
+        entry.count += 1;
         entry.status = Status::Live;
         entry.payload.as_mut().ok_or(meeting)
     }
@@ -175,15 +174,13 @@ impl<P> Table<P> {
     pub fn borrowed(&mut self, start: usize, payload: P) {
         self.registered(start, payload);
         if let Some(entry) = self.ranges.get_mut(&start) {
-            entry.borrowed = !mutant!("p14_revived_unasked");
+            entry.borrowed = true;
         }
     }
 
     /// The driver refused it: no count is left (P9).
     pub fn failed(&mut self, start: usize) {
-        if !mutant!("p9_failed_register_stays") {
-            self.ranges.remove(&start);
-        }
+        self.ranges.remove(&start);
     }
 
     /// One count less; the epoch of the release, when it was the last.
@@ -195,7 +192,7 @@ impl<P> Table<P> {
             return None;
         }
         self.epochs += 1;
-        entry.epoch = if mutant!("p12_epoch_by_range") { entry.epoch + 1 } else { self.epochs };
+        entry.epoch = self.epochs;
         entry.status = Status::Pending;
         Some(entry.epoch)
     }
@@ -205,10 +202,6 @@ impl<P> Table<P> {
     pub fn begin_release(&mut self, base: usize, epoch: u64) -> bool {
         let Some(entry) = self.ranges.get_mut(&base) else { return false };
         let holds = entry.status == Status::Pending && entry.epoch == epoch;
-        if mutant!("p1_release_ignores_revival") && entry.status == Status::Live {
-            entry.status = Status::Releasing;
-            return true;
-        }
         if holds {
             entry.status = Status::Releasing;
         }
@@ -229,9 +222,6 @@ impl<P> Table<P> {
 
     /// The driver failed to unregister it: range and payload stay (P9).
     pub fn quarantine(&mut self, base: usize) {
-        if mutant!("p9_failed_unregister_forgets") {
-            self.ranges.remove(&base);
-        }
         if let Some(entry) = self.ranges.get_mut(&base) {
             entry.status = Status::Quarantined;
         }
@@ -300,8 +290,7 @@ fn look<'a, P, E: Borrow<Entry<P>>>(
 
 impl<P> Entry<P> {
     fn meeting(&self, base: usize, contains: bool, contained: bool, wanted: Manner) -> Meeting {
-        let read_only = (self.manner.access, wanted.access) == (HostAccess::Read, HostAccess::ReadWrite);
-        let lacks_write = read_only && !mutant!("p15_writes_read_only");
+        let lacks_write = (self.manner.access, wanted.access) == (HostAccess::Read, HostAccess::ReadWrite);
         match self.status {
             Status::Registering | Status::Releasing => Meeting::InFlight,
             Status::Quarantined => Meeting::Quarantined,
@@ -312,10 +301,7 @@ impl<P> Entry<P> {
             Status::Pending if contains && lacks_write => Meeting::Pending(base),
             Status::Pending if contains && self.borrowed => Meeting::Borrowed(base),
             Status::Live | Status::Pending if contains => Meeting::Inside(base),
-            Status::Pending if mutant!("p2_reuse_short") => Meeting::Inside(base),
             Status::Pending => Meeting::Pending(base),
-            Status::Live if contained && mutant!("p2_larger_accepted") => Meeting::Inside(base),
-            Status::Live if mutant!("p8_overlap_shares") => Meeting::Inside(base),
             Status::Live if contained => Meeting::Larger { registered: self.bytes },
             Status::Live => Meeting::Overlap,
         }

@@ -17,8 +17,6 @@ use std::collections::BTreeMap;
 
 use smallvec::SmallVec;
 
-use crate::mutant;
-
 /// The unit of the bookkeeping, in bytes. Small in models, which make a slab an execution.
 pub const CHUNK: usize = if cfg!(any(mc_loom, mc_shuttle)) { 64 } else { 64 << 10 };
 /// The most chunks of a slab: one word has a bit for each.
@@ -84,7 +82,7 @@ struct Run<P> {
 
 impl<P: Mark> Run<P> {
     fn is_done(&self) -> bool {
-        self.pieces == 0 && (self.last.as_ref().is_none_or(P::is_complete) || mutant!("t1_reused_before_its_copy"))
+        self.pieces == 0 && (self.last.as_ref().is_none_or(P::is_complete))
     }
 
     fn is_void(&self) -> bool {
@@ -244,7 +242,7 @@ impl<B: Copy, P: Mark> Slabs<B, P> {
     /// Takes a piece back. Its bytes are free once the copy noted last has completed.
     pub fn give_back(&mut self, piece: &Piece<B>) {
         if let Some(run) = self.runs.get_mut(&piece.run) {
-            let pieces = if mutant!("t1_given_back_for_all") { run.pieces } else { 1 };
+            let pieces = 1;
             run.pieces = run.pieces.saturating_sub(pieces);
         }
     }
@@ -312,7 +310,7 @@ impl<B: Copy, P: Mark> Slabs<B, P> {
         let Self { slabs, held, free, .. } = self;
         let mut idle = Vec::new();
         slabs.retain(|_, slab| {
-            let is_idle = slab.free == mask(0, slab.chunks) || mutant!("t2_trimmed_in_use");
+            let is_idle = slab.free == mask(0, slab.chunks);
             if is_idle {
                 *held -= slab.chunks as usize * CHUNK;
                 *free -= slab.free.count_ones() as usize;

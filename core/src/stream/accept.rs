@@ -3,7 +3,6 @@
 use crate::context::Context;
 use crate::driver::{Call, Driver};
 use crate::error::{Error, Result};
-use crate::mutant;
 use crate::point::Number;
 use crate::stream::{Gate, Role, StreamState};
 
@@ -27,9 +26,8 @@ impl<D: Driver> StreamState<D> {
         call: Call,
         body: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
     ) -> Result<(R, Number)> {
-        let early = mutant!("o2_number_early").then(|| self.timeline.submit(Accepted(gate)));
         let value = context.check(call, body(&context.driver, &self.raw))?;
-        Ok((value, early.unwrap_or_else(|| self.number(context, gate, call))))
+        Ok((value, self.number(context, gate)))
     }
 
     /// As [`accept`](Self::accept), where what the call enqueues uses memory: a call that fails may have had its effect, so
@@ -46,11 +44,10 @@ impl<D: Driver> StreamState<D> {
         body: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
     ) -> Result<(std::result::Result<R, D::Error>, Number)> {
         if let Role::Adopted(_) = &self.role {
-            return self.attempt_on_adopted(context, gate, call, body);
+            return self.attempt_on_adopted(context, gate, body);
         }
-        let early = mutant!("o2_number_early").then(|| self.timeline.submit(Accepted(gate)));
         let answer = body(&context.driver, &self.raw);
-        Ok((answer, early.unwrap_or_else(|| self.timeline.submit(Accepted(gate)))))
+        Ok((answer, self.timeline.submit(Accepted(gate))))
     }
 
     #[cold]
@@ -59,20 +56,17 @@ impl<D: Driver> StreamState<D> {
         &self,
         context: &Context<D>,
         gate: &Gate<D>,
-        call: Call,
         body: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
     ) -> Result<(std::result::Result<R, D::Error>, Number)> {
         self.check_takes_work(context)?;
         let answer = body(&context.driver, &self.raw);
-        Ok((answer, self.number(context, gate, call)))
+        Ok((answer, self.number(context, gate)))
     }
 
     /// Moves the mark past what was just accepted, and numbers it.
     #[inline]
-    fn number(&self, context: &Context<D>, gate: &Gate<D>, call: Call) -> Number {
-        if let Role::Adopted(adoption) = &self.role
-            && !(mutant!("s8_wait_unmarked") && call == Call::StreamWaitEvent)
-        {
+    fn number(&self, context: &Context<D>, gate: &Gate<D>) -> Number {
+        if let Role::Adopted(adoption) = &self.role {
             self.mark(context, adoption);
         }
         self.timeline.submit(Accepted(gate))

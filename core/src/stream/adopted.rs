@@ -19,7 +19,6 @@
 use crate::context::Context;
 use crate::driver::{Call, Capabilities, Driver, Priority, Timing};
 use crate::error::{Error, Result};
-use crate::mutant;
 use crate::stream::{Kind, Role, StreamState};
 use crate::sync::{Arc, Mutex};
 
@@ -99,7 +98,7 @@ impl<D: Driver> StreamState<D> {
     pub fn adopt(context: &Context<D>, raw: D::Stream) -> Result<Arc<Self>> {
         let mark = context.check(Call::EventCreate, context.driver.event_create(Timing::Disabled))?;
         let Capabilities { events_outlive_streams, relaxed_protects_events, .. } = context.capabilities;
-        let state = if events_outlive_streams && relaxed_protects_events || mutant!("s9_no_shadow") {
+        let state = if events_outlive_streams && relaxed_protects_events {
             Self::new(raw, Kind::Adopted(mark))
         } else {
             match context.check(Call::StreamCreate, context.driver.stream_create(Priority::Normal)) {
@@ -153,9 +152,7 @@ impl<D: Driver> StreamState<D> {
         {
             answer = context.check(Call::StreamWaitEvent, driver.stream_wait_event(shadow, &mark));
         }
-        if let Err(Error::Driver(failure) | Error::Lost(failure)) = answer
-            && !mutant!("s8_failed_mark_ignored")
-        {
+        if let Err(Error::Driver(failure) | Error::Lost(failure)) = answer {
             self.break_with(failure);
         }
     }
@@ -167,7 +164,7 @@ impl<D: Driver> StreamState<D> {
     /// The driver's.
     pub fn end_adoption(&self, context: &Context<D>) -> Result<bool> {
         let Role::Adopted(adoption) = &self.role else { return Ok(true) };
-        if !mutant!("s9_ended_unasked") && !self.is_let_go(context) {
+        if !self.is_let_go(context) {
             return Ok(false);
         }
         if !self.is_broken() {

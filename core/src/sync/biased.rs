@@ -35,7 +35,7 @@ use std::marker::PhantomData;
 
 use super::atomic::{AtomicUsize, Ordering};
 use super::{Barrier, Guarded, Inside, Mutex, MutexGuard, PostRef, post, thread};
-use crate::{mutant, ordering};
+use crate::ordering;
 
 /// How often in a row a thread takes the lock before it is favoured, once a favour was revoked.
 pub const PATIENCE: u32 = if cfg!(any(mc_loom, mc_shuttle)) { 2 } else { 1024 };
@@ -157,13 +157,11 @@ impl<T> Biased<T> {
             return;
         }
         let Some(mut bias) = self.bias.try_lock() else { return };
-        if !is_favoured() && !mutant!("o4_resign_looks_early") {
+        if !is_favoured() {
             return;
         }
-        if !mutant!("o4_resign_keeps_favour") {
-            // Relaxed: as in `expel`.
-            self.favours.store(NOBODY, Ordering::Relaxed);
-        }
+        // Relaxed: as in `expel`.
+        self.favours.store(NOBODY, Ordering::Relaxed);
         (bias.post, bias.patience) = (None, 1);
     }
 
@@ -183,14 +181,12 @@ impl<T> Biased<T> {
     fn enter(&self) -> Option<AtPost> {
         let post = post::current()?;
         // Relaxed: only this thread writes it.
-        if post.at.load(Ordering::Relaxed) != NOWHERE && !mutant!("o4_inner_overwrites") {
+        if post.at.load(Ordering::Relaxed) != NOWHERE {
             return None;
         }
         // E6.enter: Release; pairs with E6.look. A revoker of the mutex that this thread was in before may read this.
         post.at.store(self.address(), ordering!("E6.enter", Release));
-        if !mutant!("o4_favoured_no_barrier") {
-            self.barrier.favoured();
-        }
+        self.barrier.favoured();
         let entered = AtPost(post, PhantomData);
         // Relaxed: it says "this post" only if this thread wrote that, and it did so as a holder.
         (self.favours.load(Ordering::Relaxed) == entered.0.identity()).then_some(entered)
@@ -222,19 +218,14 @@ impl<T> Biased<T> {
     fn expel(&self, bias: &mut Bias, refuse: impl Fn() -> bool) -> bool {
         let Some(post) = &bias.post else { return true };
         // Relaxed both: only holders of the lock write it; for the favoured one the barriers order it.
-        if self.favours.load(Ordering::Relaxed) != NOBODY && !mutant!("o4_no_revocation") {
+        if self.favours.load(Ordering::Relaxed) != NOBODY {
             self.favours.store(NOBODY, Ordering::Relaxed);
-            if !mutant!("o4_revoker_no_barrier") {
-                self.barrier.revoker();
-            }
+            self.barrier.revoker();
         }
         let mut tries = 0;
         // E6.look: Acquire; pairs with E6.leave and E6.enter.
-        while post.at.load(ordering!("E6.look", Acquire)) == self.address() && !mutant!("o4_expel_no_wait") {
+        while post.at.load(ordering!("E6.look", Acquire)) == self.address() {
             if refuse() {
-                if mutant!("o4_refusal_forgets") {
-                    bias.post = None;
-                }
                 return false;
             }
             thread::pause_brief(&mut tries);
@@ -251,7 +242,7 @@ impl<T> Biased<T> {
         }
         bias.streak += 1;
         // Relaxed: only this thread writes its post.
-        let is_free = post.at.load(Ordering::Relaxed) == NOWHERE || mutant!("o4_inner_is_favoured");
+        let is_free = post.at.load(Ordering::Relaxed) == NOWHERE;
         if bias.streak < bias.patience || !is_free || !self.barrier.is_there() {
             return Hold::Locked { _bias: bias };
         }
