@@ -34,6 +34,6 @@ pub mod volume;
 pub fn arm_mutant() {
     #[cfg(mc_broken)]
     if let Ok(name) = std::env::var("TENURE_MUTANT") {
-        tenure::mutant::arm(Some(String::leak(name)));
+        tenure::planted::arm(Some(String::leak(name)));
     }
 }

@@ -33,8 +33,6 @@ pub mod kernel;
 #[doc(hidden)]
 pub mod life;
 #[doc(hidden)]
-pub mod mutant;
-#[doc(hidden)]
 pub mod ownership;
 pub mod pinned;
 #[doc(hidden)]

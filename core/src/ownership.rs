@@ -48,11 +48,11 @@ use crate::context::Context;
 use crate::driver::{Call, CaptureStatus, Driver, Timing};
 use crate::error::{Error, Misuse, Result};
 use crate::hold::{MayWait, Place, is_within};
-use crate::ordering;
 use crate::sealed::Sealed;
 use crate::stream::adopted::End;
 use crate::stream::{CLOSED, Gate, Role, StreamState};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::ordering;
 use crate::sync::{Apart, Arc, Mutex, MutexGuard, OnceLock};
 use smallvec::SmallVec;
 
@@ -328,7 +328,7 @@ where
         && let Some(gate) = stream.gate_favoured()
         && uses.all_outright(stream.key())
     {
-        let (answer, number) = stream.enqueue(context, call, &gate, enqueue)?;
+        let (answer, number) = stream.enqueue(context, &gate, enqueue)?;
         return match answer {
             Ok(value) => {
                 uses.stamp_outright(number);
@@ -379,7 +379,7 @@ where
         drop(gate);
         return moving(uses, enqueue);
     }
-    let (answer, number) = stream.enqueue(context, call, &gate, enqueue)?;
+    let (answer, number) = stream.enqueue(context, &gate, enqueue)?;
     uses.each(|record, access| {
         record.stamp(id, access, number);
     });
@@ -418,7 +418,7 @@ pub fn submit_moving<D: Driver, R>(
             stream.counters.handovers.bump();
         }
     }
-    let (answer, number) = stream.enqueue(context, call, &gate, enqueue)?;
+    let (answer, number) = stream.enqueue(context, &gate, enqueue)?;
     stream.counters.moved.bump();
     for (used, inner) in &mut taken {
         if !used.record.stamp(id, used.access, number) {
@@ -538,11 +538,10 @@ impl<D: Driver> StreamState<D> {
     fn enqueue<R>(
         &self,
         context: &Context<D>,
-        call: Call,
         gate: &Gate<D>,
         body: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
     ) -> Result<(std::result::Result<R, D::Error>, u64)> {
-        let (answer, number) = self.attempt(context, gate, call, body)?;
+        let (answer, number) = self.attempt(context, gate, body)?;
         Ok((answer, number.get()))
     }
 

@@ -31,11 +31,11 @@
 //! The counters are 64 bits wide: at a submission a nanosecond they wrap after 584 years.
 
 use crate::driver::{Driver, Progress};
-use crate::ordering;
 #[cfg(doc)]
 use crate::stream::StreamState;
 use crate::stream::accept::Accepted;
 use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::ordering;
 
 /// The two counters of a stream.
 ///

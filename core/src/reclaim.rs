@@ -55,12 +55,12 @@ use crate::error::{DriverFailure, Error, Misuse, Result};
 use crate::hold::{MayWait, Place, count_within, within};
 use crate::id::StreamId;
 use crate::life::{Phase, forks};
-use crate::ordering;
 use crate::ownership::{Access, Point, Points};
 use crate::point::Mark;
 use crate::registration::{Pin, Pins, PutOff, Released};
 use crate::stream::{Kind, StreamState};
 use crate::sync::atomic::AtomicBool;
+use crate::sync::ordering;
 use crate::sync::thread::{self, Thread};
 use crate::sync::{Arc, Mutex, leak};
 

@@ -29,10 +29,10 @@ use crate::error::{DriverFailure, Error, Result};
 use crate::hold::MayWait;
 use crate::id::StreamId;
 use crate::life::Phase;
-use crate::ordering;
 use crate::ownership::follow::Follows;
 use crate::point::Timeline;
 use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::ordering;
 use crate::sync::{Arc, Biased, BiasedGuard, Mutex, OnceLock};
 
 pub mod accept;

@@ -9,7 +9,7 @@
 //!
 //! # Orderings
 //! Each atomic access names its happens-before edge through `ordering!`: `ordering!("E1.w", Release)`. DESIGN.md
-//! defines the edges. In model builds arming the mutant of that name turns just that access into `Relaxed`.
+//! defines the edges. In the copies that are checked each can be made `Relaxed`, by its name.
 //! No access is SeqCst: loom treats those as AcqRel.
 
 #[cfg(mc_loom)]
@@ -53,16 +53,11 @@ impl<T> Apart<T> {
 
 /// Names the happens-before edge of an atomic access and gives its ordering.
 ///
-/// `ordering!("E1.w", Release)` is `Ordering::Release`; in model builds it is `Relaxed` while the mutant `E1.w` is
-/// armed.
-#[macro_export]
-#[doc(hidden)]
+/// `ordering!("E1.w", Release)` is `Ordering::Release`. In the copies of this crate that are checked (`verification/planted`) it
+/// can be made `Relaxed`, and a model must then fail.
 macro_rules! ordering {
     ($edge:literal, $ordering:ident) => {
-        if $crate::mutant!($edge) {
-            ::core::sync::atomic::Ordering::Relaxed
-        } else {
-            ::core::sync::atomic::Ordering::$ordering
-        }
+        ::core::sync::atomic::Ordering::$ordering
     };
 }
+pub(crate) use ordering;

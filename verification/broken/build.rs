@@ -1,6 +1,9 @@
-//! Makes the planted defects armable: `cfg(mc_broken)` in this build only.
+//! Weaves the planted defects into a copy of the core's source, which `lib.rs` includes. `cfg(mc_broken)` in this build only.
+
+#[path = "../planted/weave.rs"]
+mod weave;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rustc-cfg=mc_broken");
+    weave::weave("mc_broken");
 }

@@ -1,6 +1,9 @@
-//! Puts loom behind the core's facade: `cfg(mc_loom)` in this build only.
+//! Weaves the planted defects into a copy of the core's source, which `lib.rs` includes. `cfg(mc_loom)` in this build only.
+
+#[path = "../planted/weave.rs"]
+mod weave;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rustc-cfg=mc_loom");
+    weave::weave("mc_loom");
 }

@@ -1,6 +1,9 @@
-//! Puts shuttle behind the core's facade: `cfg(mc_shuttle)` in this build only.
+//! Weaves the planted defects into a copy of the core's source, which `lib.rs` includes. `cfg(mc_shuttle)` in this build only.
+
+#[path = "../planted/weave.rs"]
+mod weave;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rustc-cfg=mc_shuttle");
+    weave::weave("mc_shuttle");
 }

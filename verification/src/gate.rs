@@ -1,7 +1,7 @@
 //! The gate: every model passes and explores at least what it did before, the checkers see what they are trusted with, and every
 //! planted defect is killed, by its model and with its message.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,8 @@ const LIMIT: Duration = Duration::from_secs(240);
 const PINNED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/executions.tsv");
 /// The core's source, in which every defect is looked for.
 const CORE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../core/src");
+/// The planted defects, as edits of the core's source.
+const PLANTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/planted");
 
 /// Scenarios, each with the defect that it catches.
 const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/corpus");
@@ -236,7 +238,7 @@ fn run_searches(findings: &mut Findings) {
 fn check_sources(findings: &mut Findings) {
     let planted = planted_in_core();
     if planted.is_empty() {
-        findings.faults.push("no planted defect was found in the core's source".to_owned());
+        findings.faults.push("no planted defect was found".to_owned());
     }
     let caught = caught_by_corpus(Path::new(CORPUS));
     for name in &planted {
@@ -244,17 +246,17 @@ fn check_sources(findings: &mut Findings) {
             || MUTANTS.iter().any(|mutant| mutant.name == name)
             || EQUIVALENT.iter().any(|(equivalent, _)| equivalent == name);
         if !known {
-            findings.faults.push(format!("the core has a place for the defect {name}, and no model is named for it"));
+            findings.faults.push(format!("the defect {name} can be planted, and no model is named for it"));
         }
     }
     for named in DELETIONS.split('`').skip(1).step_by(2).filter(|named| named.contains('_')) {
         if !planted.iter().any(|name| name == named) {
-            findings.faults.push(format!("deletions.tsv names the defect {named}, for which the core has no place"));
+            findings.faults.push(format!("deletions.tsv names the defect {named}, which cannot be planted"));
         }
     }
     for mutant in MUTANTS.iter().filter(|mutant| !mutant.is_of_a_model()) {
         if !planted.iter().any(|name| name == mutant.name) {
-            findings.faults.push(format!("the core has no place for the defect {}", mutant.name));
+            findings.faults.push(format!("the defect {} cannot be planted", mutant.name));
         }
     }
 }
@@ -277,33 +279,30 @@ fn caught_by_corpus(folder: &Path) -> std::collections::BTreeSet<String> {
     caught
 }
 
-/// The names of all defects that the core has a place for.
+/// The names of all defects that can be planted in the core: those of the edits, and those of the orderings that it names.
 pub fn planted_in_core() -> Vec<String> {
-    planted_in(Path::new(CORE))
+    let mut names = names_in(Path::new(CORE), "rs", "ordering!(\"");
+    names.extend(names_in(Path::new(PLANTED), "edits", "planted(\""));
+    names.into_iter().collect()
 }
 
-/// The names in `mutant!("...")` and `ordering!("...")` of the sources below `folder`.
-fn planted_in(folder: &Path) -> Vec<String> {
-    let mut names = std::collections::BTreeSet::new();
-    let mut folders = vec![folder.to_owned()];
+/// What follows `head`, up to the quote, in the files of this kind below `folder`; comments apart.
+fn names_in(folder: &Path, kind: &str, head: &str) -> BTreeSet<String> {
+    let (mut names, mut folders) = (BTreeSet::new(), vec![folder.to_owned()]);
     while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).expect("the core's source is there").flatten() {
-            let path = entry.path();
+        for path in std::fs::read_dir(&folder).expect("the source is there").flatten().map(|entry| entry.path()) {
             if path.is_dir() {
                 folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
+            } else if path.extension().is_some_and(|extension| extension == kind) {
                 let text = std::fs::read_to_string(&path).expect("a source file is text");
                 for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {
-                    for part in ["mutant!(\"", "ordering!(\""] {
-                        names.extend(
-                            line.split(part).skip(1).filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())),
-                        );
-                    }
+                    let found = line.split(head).skip(1).filter_map(|rest| Some(rest.split_once('"')?.0.to_owned()));
+                    names.extend(found);
                 }
             }
         }
     }
-    names.into_iter().collect()
+    names
 }
 
 /// The executions of each model, by checker and name, as they were last written.

@@ -242,8 +242,8 @@ fn arm(mutant: Option<&str>) {
     // One name, once a process: leaking it is the simplest way to make it live long enough.
     let mutant: &'static str = String::leak(mutant.to_owned());
     *PLANTED.write().expect("nobody panics while arming") = Some(mutant);
-    tenure_loom::mutant::arm(Some(mutant));
-    tenure_shuttle::mutant::arm(Some(mutant));
+    tenure_loom::planted::arm(Some(mutant));
+    tenure_shuttle::planted::arm(Some(mutant));
 }
 
 /// The first panic is the result, whichever thread and whatever raised it. A panic that a model plans is raised by

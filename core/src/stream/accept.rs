@@ -40,7 +40,6 @@ impl<D: Driver> StreamState<D> {
         &self,
         context: &Context<D>,
         gate: &Gate<D>,
-        call: Call,
         body: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
     ) -> Result<(std::result::Result<R, D::Error>, Number)> {
         if let Role::Adopted(_) = &self.role {

@@ -35,7 +35,7 @@ use std::marker::PhantomData;
 
 use super::atomic::{AtomicUsize, Ordering};
 use super::{Barrier, Guarded, Inside, Mutex, MutexGuard, PostRef, post, thread};
-use crate::ordering;
+use crate::sync::ordering;
 
 /// How often in a row a thread takes the lock before it is favoured, once a favour was revoked.
 pub const PATIENCE: u32 = if cfg!(any(mc_loom, mc_shuttle)) { 2 } else { 1024 };

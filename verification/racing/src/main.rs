@@ -38,7 +38,7 @@ fn list() -> ExitCode {
 fn run(name: &str, rounds: &str, defect: Option<&str>) -> ExitCode {
     let witness = WITNESSES.iter().find(|witness| witness.name == name);
     let (Some(witness), Ok(rounds)) = (witness, rounds.parse::<u32>()) else { return usage() };
-    tenure::mutant::arm(defect);
+    tenure::planted::arm(defect);
     let reached = (0..rounds).filter(|round| (witness.body)(*round)).count();
     println!("{name}: {reached} of {rounds} rounds met");
     // A witness that was never touched from both sides has shown nothing.

@@ -32,11 +32,11 @@ pub fn arm(name: &str) -> Result<(), String> {
         return Err(format!("there is no planted defect `{name}`; --list names all"));
     }
     // The name lives as long as the process; there are as many as defects.
-    tenure::mutant::arm(Some(Box::leak(name.to_owned().into_boxed_str())));
+    tenure::planted::arm(Some(Box::leak(name.to_owned().into_boxed_str())));
     Ok(())
 }
 
 /// The core as it is.
 pub fn disarm() {
-    tenure::mutant::arm(None);
+    tenure::planted::arm(None);
 }

@@ -1,0 +1,3 @@
+//! The core's own source over shuttle's types, with planted defects that can be armed.
+
+include!(concat!(env!("OUT_DIR"), "/core/lib.rs"));
