@@ -64,15 +64,6 @@ enum Command {
         #[arg(long, default_value_t = 1000)]
         limit: u64,
     },
-    /// Runs every planted defect against every model, and keeps what kills it for the page: minutes to an hour.
-    Matrix {
-        /// Also under loom, against models that share a line with the defect.
-        #[arg(long)]
-        loom: bool,
-        /// Seconds that one run is given: what is not killed by then has survived so far.
-        #[arg(long, default_value_t = 20)]
-        limit: u64,
-    },
 }
 
 static PLANTED: RwLock<Option<&'static str>> = RwLock::new(None);
@@ -95,7 +86,6 @@ fn main() -> ExitCode {
         Command::Seek(reach) => code(seek::seek(reach)),
         Command::Page => code(gate::gate(true)),
         Command::Slow { limit } => code(slow::slow(Duration::from_secs(limit))),
-        Command::Matrix { loom, limit } => code(slow::matrix(loom, Duration::from_secs(limit))),
     }
 }
 

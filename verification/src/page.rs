@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use crate::gate::{DELETIONS, Findings, ModelRun, planted_in_core};
+use crate::gate::{Findings, ModelRun, planted_in_core};
 use crate::mutants::{EQUIVALENT, SINGLE_SCHEDULES};
 use crate::run::models;
-use crate::slow::{MATRIX, SLOW};
+use crate::slow::SLOW;
 use crate::{Checker, not_covered, soak};
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/RESULTS.md");
@@ -93,7 +93,6 @@ fn text(findings: &Findings) -> String {
     page += &orderings(findings);
     page += &weak_memory();
     page += DEFECTS_HEAD;
-    let matrix = matrix();
     for kill in &findings.kills {
         let outcome = kill.ended.outcome.as_ref();
         let (failure, at) = outcome.map_or((String::new(), 0), |outcome| {
@@ -103,19 +102,17 @@ fn text(findings: &Findings) -> String {
         let by = format!("`{}`, {}", mutant.model, mutant.checker.name());
         let _ = writeln!(
             page,
-            "| `{}` | {} | {by} | {at} | {} | {} of {SINGLE_SCHEDULES} | {} |",
+            "| `{}` | {} | {by} | {at} | {} | {} of {SINGLE_SCHEDULES} |",
             mutant.name,
             mutant.what,
             named(&failure, mutant.message),
-            kill.shown,
-            matrix.get(mutant.name).map_or("-", String::as_str)
+            kill.shown
         );
     }
     page += &on_every_schedule(findings);
     page += &others(findings);
     page += &soaked(findings);
-    page.extend(SWEEPS.map(sweep));
-    page += &deletions();
+    page += &sweep();
     page
 }
 
@@ -148,26 +145,15 @@ The last run of `weak-memory.sh` as a whole (`weak-memory.tsv`): the witnesses o
 |---|---|---|---|
 ";
 
-/// What came of the last sweeps of `mutants.sh`, written by hand from what they printed.
-const SWEEPS: [(&str, &str); 2] = [
-    (SWEEP_HEAD, concat!(env!("CARGO_MANIFEST_DIR"), "/mutants.tsv")),
-    (STATEMENTS_HEAD, concat!(env!("CARGO_MANIFEST_DIR"), "/statements.tsv")),
-];
+/// What came of the last sweep with cargo-mutants: a row a file, then a line a survivor, with the reason.
+const MUTANTS_TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/mutants.tsv");
 
 const SWEEP_HEAD: &str = "
 ## cargo-mutants
 
-Changes that a machine thinks of, over the files that carry the protocol. cargo-mutants lists them, `schemata/` weaves them all into one
-build of the core, and `mutants.sh` tries each: on the tests, what those do not see on storms, and what those do not see on the models
-and searches, up to the size that the script says. A dash: not run. Left out: what does not compile by construction, texts for people, and
-guards of planted defects, which the gate plants. The rows are those of the last sweep (`mutants.tsv`); below them, why nothing notices the rest.
-";
-
-const STATEMENTS_HEAD: &str = "
-## Statements left out
-
-Every statement of the core, left out one at a time: what locks, checks, stamps, counts, wakes or gives back there. The same stages
-(`mutants.sh --statements`, `statements.tsv`). Not among them: bindings and jumps, which do not compile without.
+Changes that a machine thinks of, over the files that carry the protocol: `mutants.sh` tries each on the tests. A dash: not run. Left out:
+what does not compile by construction, and texts for people. The rows are those of the last sweep (`mutants.tsv`, before the planted defects
+left the source: that sweep also tried storms and models); below them, why nothing notices the rest.
 ";
 
 const SWEEP_TABLE: &str = "
@@ -180,10 +166,10 @@ const DEFECTS_HEAD: &str = "
 
 \"At execution\": loom and shuttle try schedules in an order of their own, so 1 may be luck. How much of a defect is about interleavings is said by the
 next column but one: of so many single schedules, drawn at random for the same model, how many fail with it. All: it shows on every schedule, and a plain test
-would find it. None: only weak memory, or a rare schedule, shows it. \"Matrix\": how many of all models kill it within ninety schedules (`matrix.tsv` has each cell, with execution and words).
+would find it. None: only weak memory, or a rare schedule, shows it.
 
-| defect | what is wrong | killed by | at execution | with | single schedules | matrix |
-|---|---|---|---|---|---|---|
+| defect | what is wrong | killed by | at execution | with | single schedules |
+|---|---|---|---|---|---|
 ";
 
 fn searches(findings: &Findings) -> String {
@@ -276,18 +262,6 @@ fn on_every_schedule(findings: &Findings) -> String {
     )
 }
 
-/// By defect, how many models of each checker kill it.
-fn matrix() -> BTreeMap<String, String> {
-    let table = std::fs::read_to_string(MATRIX).unwrap_or_default();
-    let mut sums: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for line in table.lines() {
-        if let [defect, checker, "-", killed, runs] = line.split('\t').collect::<Vec<_>>()[..] {
-            sums.entry(defect.to_owned()).or_default().push(format!("{checker} {killed} of {runs}"));
-        }
-    }
-    sums.into_iter().map(|(defect, sums)| (defect, sums.join(", "))).collect()
-}
-
 /// The defects of the core that no model is named for: what catches them instead.
 fn others(findings: &Findings) -> String {
     let mut text = "\nNot given to a model, but caught by scenarios of `tests/corpus`, which name them:\n\n".to_owned();
@@ -312,9 +286,9 @@ fn soaked(findings: &Findings) -> String {
 }
 
 /// What a sweep came to: its table, a file a line, then a survivor a line.
-fn sweep((head, table): (&str, &str)) -> String {
-    let mut text = head.to_owned() + SWEEP_TABLE;
-    let table = std::fs::read_to_string(table).unwrap_or_default();
+fn sweep() -> String {
+    let mut text = SWEEP_HEAD.to_owned() + SWEEP_TABLE;
+    let table = std::fs::read_to_string(MUTANTS_TABLE).unwrap_or_default();
     for line in table.lines() {
         if let [file, tried, tests, storms, models, hung, unviable, survived] = line.split('\t').collect::<Vec<_>>()[..]
         {
@@ -326,17 +300,6 @@ fn sweep((head, table): (&str, &str)) -> String {
     for line in table.lines() {
         if let [file, mutant, why] = line.split('\t').collect::<Vec<_>>()[..] {
             let _ = writeln!(text, "| `{file}` | {} | {why} |", mutant.replace('|', "\\|"));
-        }
-    }
-    text
-}
-
-/// What fails when any one part of the core is deleted.
-fn deletions() -> String {
-    let mut text = "\n## Deleting one thing\n\nEvery lock, check, guest's entry, edge, stamp and lease of the core, taken out one at a time (`deletions.tsv`).\n\n| kind | what is deleted | where | what then fails |\n|---|---|---|---|\n".to_owned();
-    for line in DELETIONS.lines() {
-        if let [kind, what, place, fails] = line.split('\t').collect::<Vec<_>>()[..] {
-            let _ = writeln!(text, "| {kind} | {what} | `{place}` | {fails} |");
         }
     }
     text

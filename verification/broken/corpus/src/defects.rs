@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Every defect that the core's source has, in the order of their names.
+/// Every defect that can be planted, in the order of their names.
 pub fn all() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    find(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../core/src")), &mut names);
+    find(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../planted")), &mut names);
     names
 }
 
@@ -16,11 +16,10 @@ fn find(folder: &Path, names: &mut BTreeSet<String>) {
         if path.is_dir() {
             find(&path, names);
         } else if let Ok(text) = std::fs::read_to_string(&path) {
-            let after = text.split("mutant!(\"").skip(1);
+            let after = text.split("planted(\"").skip(1);
             names.extend(after.filter_map(|rest| rest.split('"').next()).map(str::to_owned));
         }
     }
-    names.remove("name");
 }
 
 /// Arms the defect of this name, and no other.
