@@ -502,6 +502,9 @@ impl Signal {
         world.changed();
         world.turns.moved();
         shared.progress.notify_all();
+        drop(world);
+        // Whoever it wakes may find the function under way.
+        seat::pause_function(shared);
     }
 
     /// Whether it was set.

@@ -590,6 +590,7 @@ impl Sim {
     /// Says that the calling thread touches host memory that the device uses as well, so that a race with it is seen
     /// (O3).
     pub fn host_accessed(&self, start: HostPointer, bytes: usize, access: Access) {
+        seat::pause_function(self.shared());
         let thread = self.thread();
         if bytes > 0 {
             let (start, bytes) = (start.address() as u64, bytes as u64);

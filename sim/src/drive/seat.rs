@@ -15,6 +15,7 @@ use super::shelf::Shelf;
 use super::turns::Waiting;
 use super::world::{self, Stop, World};
 use crate::checker::Line;
+use crate::engine::FunctionCall;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -65,6 +66,8 @@ pub(crate) struct Seat {
     seats: Seats,
     /// Who has the turn, as far as this thread of the system knows: itself, or the running fiber.
     running: Cell<u32>,
+    /// That is a host function.
+    is_function: Cell<bool>,
     wake: Arc<Condvar>,
 }
 
@@ -87,7 +90,20 @@ pub(crate) fn current() -> Option<Rc<Seat>> {
 
 /// Whether the calling thread is inside a host function of `shared`.
 pub(crate) fn in_function(shared: &Arc<Shared>) -> bool {
-    FUNCTION_OF.with(|of| std::ptr::eq(of.get(), Arc::as_ptr(shared)))
+    FUNCTION_OF.with(|of| std::ptr::eq(of.get(), Arc::as_ptr(shared))) || is_seated_function(shared)
+}
+
+/// Whether the calling thread is a host function of a scheduled run of `shared`.
+fn is_seated_function(shared: &Arc<Shared>) -> bool {
+    let is = |seat: &Rc<Seat>| seat.is_function.get() && Arc::ptr_eq(&seat.shared, shared);
+    SEAT.try_with(|seat| seat.borrow().as_ref().is_some_and(is)).unwrap_or(false)
+}
+
+/// A point where others may run before a host function goes on; nothing anywhere else.
+pub(crate) fn pause_function(shared: &Arc<Shared>) {
+    if let Some(seat) = of(shared).filter(|seat| seat.is_function.get()) {
+        drop(seat.pause());
+    }
 }
 
 /// Marks the calling thread as inside a host function of `shared`, or as outside again.
@@ -113,6 +129,9 @@ impl Seat {
 
     /// Waits, with others running, until the condition holds.
     pub(crate) fn wait(&self, waiting: Waiting, call: &'static str) -> MutexGuard<'_, World> {
+        if self.is_function.get() {
+            blocks_in_function(&self.shared, call);
+        }
         let mut world = self.shared.world.lock();
         world.turns.wait(self.number(), waiting, call);
         let mut world = self.hand_on(world);
@@ -137,7 +156,7 @@ impl Seat {
 
     fn hand_on<'a>(&'a self, mut world: MutexGuard<'a, World>) -> MutexGuard<'a, World> {
         let me = self.number();
-        let next = world::decide(&mut world, |inside| enter_function(&self.shared, inside));
+        let next = self.decide(&mut world);
         world.running = next;
         if next != Some(me) {
             world = self.switch(world, me);
@@ -149,13 +168,19 @@ impl Seat {
         world
     }
 
+    fn decide(&self, world: &mut MutexGuard<'_, World>) -> Option<u32> {
+        world::decide(world, |number, call| start_function(&self.shared, self.seats, number, call))
+    }
+
     /// Gives the turn to whoever `running` names and returns when it is `me`'s again.
     fn switch<'a>(&'a self, mut world: MutexGuard<'a, World>, me: u32) -> MutexGuard<'a, World> {
         match self.seats {
             Seats::Fibers => {
+                let is_function = self.is_function.get();
                 drop(world);
                 fiber::suspend(me);
                 self.running.set(me);
+                self.is_function.set(is_function);
                 self.shared.world.lock()
             }
             Seats::Threads => {
@@ -192,9 +217,25 @@ impl Seat {
             world.panics.push((me, text(&*payload)));
             world.stop_for(Stop::Panic);
         }
-        world.turns.end(me);
         world.changed();
-        world.running = world::decide(&mut world, |inside| enter_function(&self.shared, inside));
+        self.leave(world);
+    }
+
+    /// Runs a host function, as a thread that nothing waits for but its stream. Others may run before it has returned.
+    fn run_function(&self, call: FunctionCall) {
+        self.is_function.set(true);
+        let outcome = catch_unwind(AssertUnwindSafe(|| begin(self, Box::new(|| (call.function)()))));
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(self.pause())));
+        let mut world = self.shared.world.lock();
+        world::function_ends(&mut world, call, outcome, |_| {});
+        self.is_function.set(false);
+        self.leave(world);
+    }
+
+    /// The turn goes on without this thread.
+    fn leave(&self, mut world: MutexGuard<'_, World>) {
+        world.turns.end(self.number());
+        world.running = self.decide(&mut world);
         if self.seats == Seats::Threads {
             self.wake_running(&world);
         }
@@ -225,6 +266,7 @@ fn run_fibers(shared: &Arc<Shared>, body: Box<dyn FnOnce() + Send>) -> usize {
         shared: shared.clone(),
         seats: Seats::Fibers,
         running: Cell::new(0),
+        is_function: Cell::new(false),
         wake: Arc::new(Condvar::new()),
     });
     let seat_before = SEAT.with(|current| current.replace(Some(seat.clone())));
@@ -239,7 +281,7 @@ fn run_fibers(shared: &Arc<Shared>, body: Box<dyn FnOnce() + Send>) -> usize {
             // It could not be started: nobody would ever hand the turn on for it.
             let mut world = shared.world.lock();
             world.turns.end(next);
-            world.running = world::decide(&mut world, |inside| enter_function(shared, inside));
+            world.running = seat.decide(&mut world);
         }
     }
     let left = fiber::clear();
@@ -253,7 +295,7 @@ fn run_threads(shared: &Arc<Shared>, body: Box<dyn FnOnce() + Send>) -> usize {
     let first = world.turns.add("main", false);
     world.running = Some(first);
     drop(world);
-    start_thread(shared, first, "main", body);
+    start_thread(shared, first, "main", guarded(body));
     let mut world = shared.world.lock();
     while world.running.is_some() {
         shared.progress.wait(&mut world);
@@ -265,25 +307,44 @@ fn run_threads(shared: &Arc<Shared>, body: Box<dyn FnOnce() + Send>) -> usize {
 pub(crate) fn spawn(seat: &Seat, name: &str, daemon: bool, body: Box<dyn FnOnce() + Send>) -> u32 {
     let number = seat.shared.world.lock().turns.add(name, daemon);
     match seat.seats {
-        Seats::Threads => start_thread(&seat.shared, number, name, body),
-        Seats::Fibers => start_fiber(number, body),
+        Seats::Threads => start_thread(&seat.shared, number, name, guarded(body)),
+        Seats::Fibers => start_fiber(number, guarded(body)),
     }
     number
 }
 
-fn start_fiber(number: u32, body: Box<dyn FnOnce() + Send>) {
+/// What a thread of a run does, from its first turn to its last.
+type Life = Box<dyn FnOnce(&Seat) + Send>;
+
+fn guarded(body: Box<dyn FnOnce() + Send>) -> Life {
+    Box::new(move |seat| {
+        let outcome = catch_unwind(AssertUnwindSafe(|| begin(seat, body)));
+        seat.end(outcome);
+    })
+}
+
+/// Starts a host function that the device has come to, as the host thread `number`.
+fn start_function(shared: &Arc<Shared>, seats: Seats, number: u32, call: FunctionCall) {
+    let life: Life = Box::new(move |seat| seat.run_function(call));
+    match seats {
+        Seats::Threads => start_thread(shared, number, "a host function", life),
+        Seats::Fibers => start_fiber(number, life),
+    }
+}
+
+fn start_fiber(number: u32, life: Life) {
     let wrapped = Box::new(move || {
         let seat = current().expect("a fiber runs only inside a run");
         seat.running.set(number);
-        let outcome = catch_unwind(AssertUnwindSafe(|| begin(&seat, body)));
-        seat.end(outcome);
+        seat.is_function.set(false);
+        life(&seat);
     });
     if let Err(error) = fiber::create(number, wrapped) {
         panic_any(format!("no memory for the stack of a simulated thread: {error}"));
     }
 }
 
-fn start_thread(shared: &Arc<Shared>, number: u32, name: &str, body: Box<dyn FnOnce() + Send>) {
+fn start_thread(shared: &Arc<Shared>, number: u32, name: &str, life: Life) {
     let wake = Arc::new(Condvar::new());
     {
         let mut wakes = shared.wakes.lock();
@@ -295,7 +356,13 @@ fn start_thread(shared: &Arc<Shared>, number: u32, name: &str, body: Box<dyn FnO
     }
     let shared = shared.clone();
     let wrapped = move || {
-        let seat = Rc::new(Seat { shared, seats: Seats::Threads, running: Cell::new(number), wake });
+        let seat = Rc::new(Seat {
+            shared,
+            seats: Seats::Threads,
+            running: Cell::new(number),
+            is_function: Cell::new(false),
+            wake,
+        });
         SEAT.with(|current| current.replace(Some(seat.clone())));
         coop::install(Some(seat.clone()));
         let mut world = seat.shared.world.lock();
@@ -303,9 +370,8 @@ fn start_thread(shared: &Arc<Shared>, number: u32, name: &str, body: Box<dyn FnO
             seat.wake.wait(&mut world);
         }
         drop(world);
-        let outcome = catch_unwind(AssertUnwindSafe(|| begin(&seat, body)));
+        life(&seat);
         coop::install(None);
-        seat.end(outcome);
         SEAT.with(|current| current.replace(None));
     };
     if let Err(error) = std::thread::Builder::new().name(name.to_owned()).spawn(wrapped) {
@@ -313,7 +379,7 @@ fn start_thread(shared: &Arc<Shared>, number: u32, name: &str, body: Box<dyn FnO
     }
 }
 
-fn begin(seat: &Seat, body: Box<dyn FnOnce() + Send>) {
+fn begin<'a>(seat: &Seat, body: Box<dyn FnOnce() + 'a>) {
     if Seat::is_stopping(&seat.shared.world.lock()) {
         return;
     }

@@ -63,6 +63,8 @@ struct Thread {
     name: String,
     /// Nobody waits for its end: the run is over without it.
     daemon: bool,
+    /// It runs one host function after the other.
+    function: bool,
     state: State,
 }
 
@@ -79,14 +81,29 @@ pub(crate) struct Turns {
 impl Turns {
     /// A new thread, ready; its number is its place.
     pub(crate) fn add(&mut self, name: &str, daemon: bool) -> u32 {
-        self.threads.push(Thread { name: name.to_owned(), daemon, state: State::Ready });
+        self.push(name, daemon, false, State::Ready)
+    }
+
+    /// The thread that runs a host function now, ready; its number is its place.
+    pub(crate) fn add_function(&mut self) -> u32 {
+        let is_free = |thread: &Thread| thread.function && thread.state == State::Ended;
+        match self.threads.iter().position(is_free) {
+            Some(index) => {
+                self.threads[index].state = State::Ready;
+                index as u32
+            }
+            None => self.push("a host function", false, true, State::Ready),
+        }
+    }
+
+    fn push(&mut self, name: &str, daemon: bool, function: bool, state: State) -> u32 {
+        self.threads.push(Thread { name: name.to_owned(), daemon, function, state });
         (self.threads.len() - 1) as u32
     }
 
     /// A thread that calls the driver and is not scheduled here; its number is its place.
     pub(crate) fn add_outside(&mut self, name: &str) -> u32 {
-        self.threads.push(Thread { name: name.to_owned(), daemon: true, state: State::Ended });
-        (self.threads.len() - 1) as u32
+        self.push(name, true, false, State::Ended)
     }
 
     /// Calls a thread by another name from now on.

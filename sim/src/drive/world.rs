@@ -362,6 +362,16 @@ pub(crate) fn advance(world: &mut MutexGuard<'_, World>, choice: Choice, enter: 
         enter(false);
         result
     });
+    function_ends(world, call, result, enter);
+}
+
+/// A host function has returned or unwound.
+pub(crate) fn function_ends(
+    world: &mut MutexGuard<'_, World>,
+    call: FunctionCall,
+    result: std::thread::Result<()>,
+    enter: impl Fn(bool),
+) {
     if let Err(payload) = result
         && !payload.is::<super::seat::Stopped>()
     {
@@ -369,7 +379,7 @@ pub(crate) fn advance(world: &mut MutexGuard<'_, World>, choice: Choice, enter: 
     }
     world.engine.function_returned(call.op);
     world.settle();
-    drop_function(world, call, &enter);
+    drop_function(world, call, enter);
     world.turns.moved();
     world.changed();
 }
@@ -398,7 +408,10 @@ fn drop_function(world: &mut MutexGuard<'_, World>, call: FunctionCall, enter: i
 
 /// Decides whose turn it is, letting the device move as the schedule has it: a host thread, or nobody when the run is
 /// over or nobody can go on.
-pub(crate) fn decide(world: &mut MutexGuard<'_, World>, enter: impl Fn(bool)) -> Option<u32> {
+///
+/// A host function that the device comes to is started by `start`, as the host thread of that number, whose turn it is
+/// then.
+pub(crate) fn decide(world: &mut MutexGuard<'_, World>, start: impl Fn(u32, FunctionCall)) -> Option<u32> {
     loop {
         if world.stop.is_none() && world.turns.are_over() {
             world.stop_for(Stop::Finished);
@@ -443,7 +456,11 @@ pub(crate) fn decide(world: &mut MutexGuard<'_, World>, enter: impl Fn(bool)) ->
                     world.footprint.work(ready.stream, ready.work);
                 }
                 let choice = ready.choice;
-                advance(world, choice, &enter);
+                if let Some(call) = world.step(choice) {
+                    let number = world.turns.add_function();
+                    start(number, call);
+                    return Some(number);
+                }
             }
         }
     }
