@@ -38,6 +38,7 @@ pub struct DeviceAddress(pub u64);
 impl DeviceAddress {
     /// The address `bytes` further on.
     #[must_use]
+    #[inline]
     pub fn offset(self, bytes: u64) -> Self {
         Self(self.0.wrapping_add(bytes))
     }
@@ -54,12 +55,14 @@ unsafe impl Sync for HostPointer {}
 
 impl HostPointer {
     /// The address as a number.
+    #[inline]
     pub fn address(self) -> usize {
         self.0.as_ptr() as usize
     }
 
     /// The address `bytes` further on.
     #[must_use]
+    #[inline]
     pub fn offset(self, bytes: usize) -> Self {
         let moved = self.0.as_ptr().wrapping_add(bytes);
         Self(NonNull::new(moved).unwrap_or(self.0))

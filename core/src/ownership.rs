@@ -265,7 +265,8 @@ impl<D: Driver> Sealed for &[Use<'_, D>] {}
 impl<D: Driver> Records<D> for &[Use<'_, D>] {
     #[inline]
     fn all_outright(&self, stream: u64) -> bool {
-        self.iter().all(|used| used.record.cover.is_of(stream))
+        // Nothing at all is not covered: it would not show that the stream is closed, or adopted (R5, S8).
+        !self.is_empty() && self.iter().all(|used| used.record.cover.is_of(stream))
     }
 
     #[inline]
@@ -321,14 +322,15 @@ pub fn submit_covered<D: Driver, R, U: Records<D>, F>(
 where
     F: FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
 {
+    let key = stream.key();
     // What uses nothing is covered by a stream that is not closed: elsewhere the covers show that.
-    let is_open = size_of::<U>() > 0 || stream.key() != CLOSED;
+    let is_open = size_of::<U>() > 0 || key != CLOSED;
     // Mostly the gate favours the thread, and all is covered outright.
     if is_open
         && let Some(gate) = stream.gate_favoured()
-        && uses.all_outright(stream.key())
+        && uses.all_outright(key)
     {
-        let (answer, number) = stream.enqueue(context, &gate, enqueue)?;
+        let (answer, number) = stream.attempt_outright(context, &gate, enqueue);
         return match answer {
             Ok(value) => {
                 uses.stamp_outright(number);
@@ -368,10 +370,12 @@ fn submit_gated<D: Driver, R, U: Records<D>, F>(
 where
     F: FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
 {
-    let id = stream.key();
-    if id == CLOSED {
-        return Err(Error::Closed);
-    }
+    let id = match stream.key() {
+        // Whether an adopted stream is closed is asked below: the pool does not know it.
+        CLOSED if stream.is_adopted() => stream.id().number(),
+        CLOSED => return Err(Error::Closed),
+        id => id,
+    };
     let Some(gate) = stream.gate_or(|| is_within(Place::Hold)) else {
         return Err(Misuse::InsideHold.into());
     };
@@ -549,10 +553,7 @@ impl<D: Driver> StreamState<D> {
     /// the stream would belong to it, so that asking for it later would break it too.
     #[inline]
     pub fn check_takes_work(&self, context: &Context<D>) -> Result<()> {
-        match self.role {
-            Role::Adopted(_) => self.check_not_capturing(context),
-            _ => Ok(()),
-        }
+        if self.is_adopted() { self.check_not_capturing(context) } else { Ok(()) }
     }
 
     #[cold]

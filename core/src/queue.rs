@@ -60,14 +60,13 @@ impl<D: Driver> Records<D> for Memory<'_, D> {
 
     #[inline]
     fn all(&self, test: impl Fn(&Record<D>, Access) -> bool + Copy) -> bool {
-        self.backing.is_nothing() || test(self.backing.record(), self.access)
+        // Nothing has a record that nobody covers: it is asked about last.
+        test(self.backing.record(), self.access) || self.backing.is_nothing()
     }
 
     #[inline]
     fn each(&self, act: impl Fn(&Record<D>, Access) + Copy) {
-        if !self.backing.is_nothing() {
-            act(self.backing.record(), self.access);
-        }
+        act(self.backing.record(), self.access);
     }
 }
 

@@ -75,7 +75,8 @@ pub enum Role<D: Driver> {
 #[repr(align(128))]
 pub struct StreamState<D: Driver> {
     id: StreamId,
-    // What covers are compared with: the number of `id`, or that of no stream once the runtime takes no work.
+    // What covers are compared with on the shortest way: the number of `id`; that of no stream once the runtime takes no
+    // work, and of an adopted stream, whose work takes more than a number.
     key: AtomicU64,
     pub raw: D::Stream,
     pub role: Role<D>,
@@ -150,9 +151,10 @@ impl<D: Driver> StreamState<D> {
 
     fn with_role(raw: D::Stream, role: Role<D>) -> Arc<Self> {
         let id = StreamId::fresh();
+        let key = if matches!(role, Role::Adopted(_)) { CLOSED } else { id.number() };
         Arc::new(Self {
             id,
-            key: AtomicU64::new(id.number()),
+            key: AtomicU64::new(key),
             raw,
             role,
             timeline: Timeline::new(),
@@ -169,11 +171,18 @@ impl<D: Driver> StreamState<D> {
     }
 
     /// What the cover of a buffer is compared with: the number of the stream, or [`CLOSED`] once the runtime takes no work
-    /// (R9). Then nothing is covered, and whoever comes the slow way is refused.
+    /// (R9). Then nothing is covered, and whoever comes the slow way is refused. That of an adopted stream is never its own:
+    /// each submission there asks whether it captures and moves its mark, which the slow way does.
     #[inline]
     pub fn key(&self) -> u64 {
         // Relaxed: it closes for work that comes after, which is to say after something that the closer did.
         self.key.load(Ordering::Relaxed)
+    }
+
+    /// Whether other code made it.
+    #[inline]
+    pub fn is_adopted(&self) -> bool {
+        matches!(self.role, Role::Adopted(_))
     }
 
     /// Takes no work from now on. Waits for nobody: a submission may be under way.

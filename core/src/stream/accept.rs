@@ -42,11 +42,34 @@ impl<D: Driver> StreamState<D> {
         gate: &Gate<D>,
         body: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
     ) -> Result<(std::result::Result<R, D::Error>, Number)> {
-        if let Role::Adopted(_) = &self.role {
+        if self.is_adopted() {
             return self.attempt_on_adopted(context, gate, body);
         }
+        Ok(self.attempt_unmarked(context, gate, body))
+    }
+
+    /// [`attempt`](Self::attempt) on a stream whose [key](Self::key) is its own: nobody adopted it.
+    #[inline]
+    pub fn attempt_outright<R>(
+        &self,
+        context: &Context<D>,
+        gate: &Gate<D>,
+        body: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
+    ) -> (std::result::Result<R, D::Error>, u64) {
+        debug_assert!(!self.is_adopted(), "S8: it has a mark to be moved");
+        let (answer, number) = self.attempt_unmarked(context, gate, body);
+        (answer, number.get())
+    }
+
+    #[inline]
+    fn attempt_unmarked<R>(
+        &self,
+        context: &Context<D>,
+        gate: &Gate<D>,
+        body: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
+    ) -> (std::result::Result<R, D::Error>, Number) {
         let answer = body(&context.driver, &self.raw);
-        Ok((answer, self.timeline.submit(Accepted(gate))))
+        (answer, self.timeline.submit(Accepted(gate)))
     }
 
     #[cold]
