@@ -23,10 +23,14 @@
 //!
 //! # Threads
 //! The closure runs as the host thread `main`; more come by [`Sim::spawn`]. They run one at a time and hand their turns
-//! on at every driver call, at [`Join::join`], [`Signal::wait`] and [`Sim::yield_now`], and at contended locks of the
-//! core. Nothing else may be waited for: a lock of std whose holder has handed its turn on stops the whole run. A
-//! runtime of the core belongs into manual reclaim ([`ReclaimMode::Manual`](tenure::ReclaimMode)), since a worker
-//! thread of its own is no part of the schedule.
+//! on at every driver call, at [`Join::join`], [`Signal::wait`] and [`Sim::yield_now`], at contended locks of the core,
+//! and at the locks of [`crate::sync`], which a program under test takes instead of std's. A runtime of the core belongs
+//! into manual reclaim ([`ReclaimMode::Manual`](tenure::ReclaimMode)), since a worker thread of its own is no part of the
+//! schedule.
+//!
+//! A thread that waits for anything else (a lock or channel of std, a parked thread) is seen by a watchdog after some ten
+//! milliseconds: others go on without it until it makes a call again. Such a run is right, but slow, and does not replay
+//! exactly; what waits so for good is a finding (R6) after a few seconds.
 //!
 //! # Failures
 //! A run fails by a violation, a panic, a deadlock, something left alive at its end, or no end. `check` then panics
@@ -37,6 +41,7 @@ use crate::drive::explored::Search;
 use crate::drive::schedule::Policy;
 use crate::drive::seat::{self, Seats};
 use crate::drive::turns::{Condition, Waiting};
+use crate::drive::watch::{self, Task, Watch};
 use crate::drive::world::Stop;
 use crate::driver::{Builder, Report, Sim};
 use crate::fault::Fault;
@@ -45,7 +50,7 @@ use crate::profile::Profile;
 use parking_lot::Mutex;
 use std::fmt;
 use std::future::Future;
-use std::panic::resume_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
@@ -165,7 +170,7 @@ impl Config {
 
     /// Runs `body` under the schedules and says what came of it; stops at the first failure.
     pub fn run(&self, body: impl Fn(&Sim) + Send + Sync + 'static) -> Outcome {
-        self.run_from(None, &(Arc::new(body) as Body))
+        self.run_watched(None, &(Arc::new(body) as Body))
     }
 
     /// Runs `body` under the one schedule that `seed` names: a number, or `path:` and choices, as failures print it.
@@ -175,10 +180,59 @@ impl Config {
     pub fn replay(&self, seed: &str, body: impl Fn(&Sim) + Send + Sync + 'static) -> Result<Outcome, String> {
         let mut start = Start::parse(seed).ok_or_else(|| format!("`{seed}` is no seed: a number, or path:0.2.1"))?;
         start.is_only = true;
-        Ok(self.run_from(Some(start), &(Arc::new(body) as Body)))
+        Ok(self.run_watched(Some(start), &(Arc::new(body) as Body)))
     }
 
-    fn run_from(&self, start: Option<Start>, body: &Body) -> Outcome {
+    /// As [`run_from`](Self::run_from). Fibers run on a thread of their own, and where that comes to wait for what no
+    /// schedule knows it is left where it is: the schedule that it was in is run anew with threads of the system, and
+    /// all that come after it.
+    fn run_watched(&self, start: Option<Start>, body: &Body) -> Outcome {
+        let board = Arc::new(Board::default());
+        if self.seats == Seats::Threads {
+            return self.run_from(start, body, &board);
+        }
+        let (config, run_body, run_board, run_start) = (self.clone(), body.clone(), board.clone(), start.clone());
+        let (done, is_done) = std::sync::mpsc::channel();
+        let run = move || {
+            *run_board.task.lock() = Task::current();
+            let outcome = catch_unwind(AssertUnwindSafe(|| config.run_from(run_start, &run_body, &run_board)));
+            let _ = done.send(outcome);
+        };
+        let name = std::thread::current().name().unwrap_or("check").to_owned();
+        let Ok(thread) = std::thread::Builder::new().name(name).spawn(run) else {
+            return self.run_from(start, body, &board);
+        };
+        let mut watch = Watch::new();
+        loop {
+            match is_done.recv_timeout(watch::LOOK) {
+                Ok(outcome) => {
+                    // What it held is let go of.
+                    let _ = thread.join();
+                    return outcome.unwrap_or_else(|payload| resume_unwind(payload));
+                }
+                Err(_) if board.is_stuck(&mut watch) => return self.run_rest(start, body, &board),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Goes on, with threads of the system, where fibers were stuck.
+    fn run_rest(&self, start: Option<Start>, body: &Body, board: &Board) -> Outcome {
+        let (seed, schedules, steps, warnings) = match &*board.now.lock() {
+            Some(now) if start.is_none() && !self.is_exhaustive => (now.seed, now.schedules, now.steps, now.warnings),
+            _ => (self.seed, 0, 0, 0),
+        };
+        let rest =
+            Self { seats: Seats::Threads, seed, schedules: self.schedules.saturating_sub(schedules), ..self.clone() };
+        let mut outcome = rest.run_from(start, body, &Board::default());
+        outcome.schedules += schedules;
+        outcome.steps += steps;
+        outcome.warnings += warnings;
+        outcome.diverged = true;
+        outcome
+    }
+
+    fn run_from(&self, start: Option<Start>, body: &Body, board: &Board) -> Outcome {
         let is_only = start.as_ref().is_some_and(|start| start.is_only);
         let start = start.map(|start| start.at);
         let mut outcome = Outcome::default();
@@ -193,6 +247,7 @@ impl Config {
                 Some(search) => self.builder.build_with(search.schedule()),
                 None => self.builder.clone().seed(seed).build_seeded(),
             };
+            board.begins(&sim, seed, &outcome);
             outcome.failure = self.run_one(&sim, body, &mut outcome);
             outcome.schedules += 1;
             seed = seed.wrapping_add(1);
@@ -236,11 +291,46 @@ impl Config {
 
 type Body = Arc<dyn Fn(&Sim) + Send + Sync>;
 
+/// Which schedule a thread is in, for whoever watches it.
+#[derive(Default)]
+struct Board {
+    task: Mutex<Task>,
+    now: Mutex<Option<Now>>,
+}
+
+/// A schedule under way, and what came of those before it.
+struct Now {
+    sim: Sim,
+    seed: u64,
+    schedules: u64,
+    steps: u64,
+    warnings: u64,
+}
+
+impl Board {
+    fn begins(&self, sim: &Sim, seed: u64, before: &Outcome) {
+        let Outcome { schedules, steps, warnings, .. } = *before;
+        // The one before is let go without the lock.
+        let _before = self.now.lock().replace(Now { sim: sim.clone(), seed, schedules, steps, warnings });
+    }
+
+    fn is_stuck(&self, watch: &mut Watch) -> bool {
+        let seen = self.now.lock().as_ref().and_then(|now| {
+            let world = now.sim.shared().world.try_lock()?;
+            let (calls, steps, moves, running) = world.seen();
+            Some((calls, steps + (now.schedules << 32), moves, running))
+        });
+        watch.is_stuck(seen, &self.task.lock())
+    }
+}
+
+#[derive(Clone)]
 struct Start {
     at: At,
     is_only: bool,
 }
 
+#[derive(Clone)]
 enum At {
     Seed(u64),
     Path(Search),

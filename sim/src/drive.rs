@@ -26,6 +26,7 @@ pub(crate) mod shelf;
 pub(crate) mod stepped;
 pub(crate) mod threaded;
 pub(crate) mod turns;
+pub(crate) mod watch;
 pub(crate) mod world;
 
 pub use self::schedule::Policy;

@@ -812,6 +812,7 @@ impl Sim {
         if counts {
             world.counts.note(thread, call);
         }
+        world.turns.calls(thread.0, call);
         if let Some(region) = region.clone() {
             world.checkers.range_call_begins(thread, region);
         }

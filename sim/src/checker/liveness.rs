@@ -30,6 +30,12 @@ pub(crate) fn livelock(steps: u64, who: &str, device: &str, findings: &mut Findi
     findings.violation(Line::R6, format!("no end after {steps} steps: {who}; {device}"));
 }
 
+pub(crate) fn hang(computes: bool, who: &str, device: &str, findings: &mut Findings) {
+    let why = if computes { "a thread has its turn, calls nothing and does not end" } else { "no thread comes back" };
+    let help = "under a schedule, use the locks of tenure_sim::sync and Sim::signal";
+    findings.violation(Line::R6, format!("hang: {who}; {device}; {why} ({help})"));
+}
+
 /// What a run left alive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

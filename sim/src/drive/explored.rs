@@ -8,7 +8,7 @@ use super::schedule::{Path, Schedule};
 use super::seat::Shared;
 
 /// A search over all orders.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Search {
     path: Path,
     /// The program did something else at the same choices: it depends on more than the schedule.

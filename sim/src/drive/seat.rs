@@ -13,6 +13,7 @@
 use super::fiber;
 use super::shelf::Shelf;
 use super::turns::Waiting;
+use super::watch::{self, Task, Verdict, Watch};
 use super::world::{self, Stop, World};
 use crate::checker::Line;
 use crate::engine::FunctionCall;
@@ -119,7 +120,7 @@ impl Seat {
 
     /// A point where the schedule may let others run: returns, with the lock, once it is this thread's turn again.
     pub(crate) fn pause(&self) -> MutexGuard<'_, World> {
-        let mut world = self.shared.world.lock();
+        let mut world = self.lock();
         if std::thread::panicking() {
             return world;
         }
@@ -132,7 +133,7 @@ impl Seat {
         if self.is_function.get() {
             blocks_in_function(&self.shared, call);
         }
-        let mut world = self.shared.world.lock();
+        let mut world = self.lock();
         world.turns.wait(self.number(), waiting, call);
         let mut world = self.hand_on(world);
         world.turns.ready(self.number());
@@ -144,7 +145,7 @@ impl Seat {
         if in_function(&self.shared) {
             blocks_in_function(&self.shared, "a lock");
         }
-        let mut world = self.shared.world.lock();
+        let mut world = self.lock();
         world.turns.spin(self.number());
         drop(self.hand_on(world));
     }
@@ -172,6 +173,23 @@ impl Seat {
         world::decide(world, |number, call| start_function(&self.shared, self.seats, number, call))
     }
 
+    /// Locks the simulation, in this thread's turn: one that was outside comes back, and waits for that.
+    fn lock(&self) -> MutexGuard<'_, World> {
+        let mut world = self.shared.world.lock();
+        let me = self.number();
+        if self.seats == Seats::Threads && world.turns.is_outside(me) {
+            world.turns.ready(me);
+            if world.running.is_none() {
+                world.running = self.decide(&mut world);
+                self.wake_running(&world);
+            }
+            while world.running != Some(me) {
+                self.wake.wait(&mut world);
+            }
+        }
+        world
+    }
+
     /// Gives the turn to whoever `running` names and returns when it is `me`'s again.
     fn switch<'a>(&'a self, mut world: MutexGuard<'a, World>, me: u32) -> MutexGuard<'a, World> {
         match self.seats {
@@ -194,23 +212,13 @@ impl Seat {
     }
 
     fn wake_running(&self, world: &World) {
-        match world.running {
-            Some(next) => {
-                let wakes = self.shared.wakes.lock();
-                if let Some(Some(wake)) = wakes.get(next as usize) {
-                    wake.notify_one();
-                }
-            }
-            None => {
-                self.shared.progress.notify_all();
-            }
-        }
+        wake_running(&self.shared, world);
     }
 
     /// The thread has returned or unwound: the turn goes on without it.
     fn end(&self, outcome: Result<(), Box<dyn Any + Send>>) {
         let me = self.number();
-        let mut world = self.shared.world.lock();
+        let mut world = self.lock();
         if let Err(payload) = outcome
             && !payload.is::<Stopped>()
         {
@@ -226,7 +234,7 @@ impl Seat {
         self.is_function.set(true);
         let outcome = catch_unwind(AssertUnwindSafe(|| begin(self, Box::new(|| (call.function)()))));
         let _ = catch_unwind(AssertUnwindSafe(|| drop(self.pause())));
-        let mut world = self.shared.world.lock();
+        let mut world = self.lock();
         world::function_ends(&mut world, call, outcome, |_| {});
         self.is_function.set(false);
         self.leave(world);
@@ -297,10 +305,41 @@ fn run_threads(shared: &Arc<Shared>, body: Box<dyn FnOnce() + Send>) -> usize {
     drop(world);
     start_thread(shared, first, "main", guarded(body));
     let mut world = shared.world.lock();
-    while world.running.is_some() {
-        shared.progress.wait(&mut world);
+    let mut watch = Watch::new();
+    while world.running.is_some() || world.stop.is_none() && world.turns.has_outside() {
+        if shared.progress.wait_for(&mut world, watch::LOOK).timed_out() {
+            look(shared, &mut world, &mut watch);
+        }
     }
     world.turns.alive()
+}
+
+/// Looks whether the turn stands still with a thread that waits for what the schedule does not know.
+fn look(shared: &Arc<Shared>, world: &mut MutexGuard<'_, World>, watch: &mut Watch) {
+    let verdict = watch.look(world.seen(), world.running.and_then(|number| world.turns.task(number)));
+    match (verdict, world.running) {
+        (Verdict::Asleep, Some(number)) => world.turns.leave(number),
+        (Verdict::Still(time), None) => world.hang_after(time),
+        (Verdict::Still(time), Some(number)) if time > watch::SPELL => world.turns.leave(number),
+        _ => return,
+    }
+    world.running = world::decide(world, |number, call| start_function(shared, Seats::Threads, number, call));
+    wake_running(shared, world);
+}
+
+/// Wakes the thread whose turn it is, or whoever waits for the run's end.
+fn wake_running(shared: &Shared, world: &World) {
+    match world.running {
+        Some(next) => {
+            let wakes = shared.wakes.lock();
+            if let Some(Some(wake)) = wakes.get(next as usize) {
+                wake.notify_one();
+            }
+        }
+        None => {
+            shared.progress.notify_all();
+        }
+    }
 }
 
 /// Adds a host thread to the run of `seat`; its number.
@@ -365,7 +404,9 @@ fn start_thread(shared: &Arc<Shared>, number: u32, name: &str, life: Life) {
         });
         SEAT.with(|current| current.replace(Some(seat.clone())));
         coop::install(Some(seat.clone()));
+        let task = Task::current();
         let mut world = seat.shared.world.lock();
+        world.turns.set_task(number, task);
         while world.running != Some(number) {
             seat.wake.wait(&mut world);
         }

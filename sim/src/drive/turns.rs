@@ -8,6 +8,7 @@
 //! | ready | yes | starting; a driver call |
 //! | waiting | once its condition holds | a call that blocks; a join; a signal |
 //! | spinning | once another has moved since | a contended lock, or a condition variable, of the code under test |
+//! | outside | never, until it comes back by itself | a wait for what the schedule does not know (see `watch`) |
 //! | ended | never | returning or unwinding |
 //!
 //! A spinning thread cannot say what it waits for. It is let try again after every move of another; when only spinning
@@ -15,8 +16,10 @@
 //! [`SPINS_MAX`] such rounds in which nobody made a driver call they are held to be stuck for good.
 
 use super::schedule::Actor;
+use super::watch::Task;
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
+use tenure::driver::Call;
 
 /// What a host thread waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +58,7 @@ enum State {
     Ready,
     Waiting(Waiting, &'static str),
     Spinning { since: u64 },
+    Outside,
     Ended,
 }
 
@@ -66,6 +70,10 @@ struct Thread {
     /// It runs one host function after the other.
     function: bool,
     state: State,
+    /// The driver call that it made last.
+    last_call: Option<Call>,
+    /// What the system knows it by.
+    task: Task,
 }
 
 /// The host threads of a run.
@@ -84,20 +92,30 @@ impl Turns {
         self.push(name, daemon, false, State::Ready)
     }
 
-    /// The thread that runs a host function now, ready; its number is its place.
-    pub(crate) fn add_function(&mut self) -> u32 {
-        let is_free = |thread: &Thread| thread.function && thread.state == State::Ended;
-        match self.threads.iter().position(is_free) {
-            Some(index) => {
-                self.threads[index].state = State::Ready;
-                index as u32
+    /// The thread that runs a host function now, ready; its number is its place. Not that of `running`, which may be on
+    /// its way out of the function before.
+    pub(crate) fn add_function(&mut self, running: Option<u32>) -> u32 {
+        let is_free = |(number, thread): &(u32, &Thread)| {
+            thread.function && thread.state == State::Ended && Some(*number) != running
+        };
+        match (0..).zip(&self.threads).find(is_free) {
+            Some((number, _)) => {
+                self.set(number, State::Ready);
+                number
             }
             None => self.push("a host function", false, true, State::Ready),
         }
     }
 
     fn push(&mut self, name: &str, daemon: bool, function: bool, state: State) -> u32 {
-        self.threads.push(Thread { name: name.to_owned(), daemon, function, state });
+        self.threads.push(Thread {
+            name: name.to_owned(),
+            daemon,
+            function,
+            state,
+            last_call: None,
+            task: Task::default(),
+        });
         (self.threads.len() - 1) as u32
     }
 
@@ -148,6 +166,49 @@ impl Turns {
         self.spins = 0;
     }
 
+    /// The thread makes a driver call.
+    pub(crate) fn calls(&mut self, number: u32, call: Call) {
+        if let Some(thread) = self.threads.get_mut(number as usize) {
+            thread.last_call = Some(call);
+        }
+    }
+
+    /// What the system knows the thread by.
+    pub(crate) fn set_task(&mut self, number: u32, task: Task) {
+        if let Some(thread) = self.threads.get_mut(number as usize) {
+            thread.task = task;
+        }
+    }
+
+    pub(crate) fn task(&self, number: u32) -> Option<&Task> {
+        self.threads.get(number as usize).map(|thread| &thread.task)
+    }
+
+    /// The thread waits for what the schedule does not know: others go on without it.
+    pub(crate) fn leave(&mut self, number: u32) {
+        self.moved();
+        self.set(number, State::Outside);
+    }
+
+    pub(crate) fn is_outside(&self, number: u32) -> bool {
+        self.threads.get(number as usize).is_some_and(|thread| thread.state == State::Outside)
+    }
+
+    /// Whether a thread is outside, and may yet come back.
+    pub(crate) fn has_outside(&self) -> bool {
+        self.threads.iter().any(|thread| thread.state == State::Outside)
+    }
+
+    /// Whether one that is outside does not sleep.
+    pub(crate) fn computes_outside(&self) -> bool {
+        self.threads.iter().any(|thread| thread.state == State::Outside && !thread.task.is_asleep())
+    }
+
+    /// How many moves there were.
+    pub(crate) fn moves(&self) -> u64 {
+        self.moves
+    }
+
     pub(crate) fn has_ended(&self, number: u32) -> bool {
         self.threads.get(number as usize).is_none_or(|thread| thread.state == State::Ended)
     }
@@ -170,7 +231,7 @@ impl Turns {
                 State::Waiting(Waiting::Thread(other), _) => self.has_ended(*other),
                 State::Waiting(waiting, _) => holds(waiting),
                 State::Spinning { since } => *since < self.moves,
-                State::Ended => false,
+                State::Outside | State::Ended => false,
             };
             if can_move {
                 actors.push(Actor::Host(number as u32));
@@ -202,7 +263,7 @@ impl Turns {
             return None;
         }
         let count = self.threads.len();
-        let alive = |index: &usize| self.threads[*index].state != State::Ended;
+        let alive = |index: &usize| !matches!(self.threads[*index].state, State::Ended | State::Outside);
         let found = (0..count).map(|offset| (self.next_spinner + offset) % count).find(alive)?;
         self.next_spinner = found + 1;
         self.spins += 1;
@@ -229,6 +290,7 @@ impl Turns {
             let clause = match thread.state {
                 // Its loop looks for work where others wait for a lock.
                 State::Spinning { .. } if thread.daemon => "has nothing to do, or waits for a lock".into(),
+                State::Outside => outside(thread.last_call),
                 _ => self.clause(&thread.state),
             };
             let _ = write!(text, "{separator}{} {clause}", thread.name);
@@ -244,6 +306,7 @@ impl Turns {
             State::Waiting(Waiting::Signal(_), name) => format!("waits for the signal {name}"),
             State::Waiting(Waiting::Condition(_), what) => format!("waits for {what}"),
             State::Spinning { .. } => "waits for a lock".into(),
+            State::Outside => outside(None),
             State::Ended => "has ended".into(),
         }
     }
@@ -253,6 +316,12 @@ impl Turns {
             thread.state = state;
         }
     }
+}
+
+/// What is said of a thread that is outside.
+fn outside(last_call: Option<Call>) -> String {
+    let since = last_call.map_or_else(String::new, |call| format!(", since its {call}"));
+    format!("waits for what no schedule knows (a lock or channel of std, a parked thread, a join){since}")
 }
 
 /// How many tries of spinning threads in a row, with no driver call and no step of the device between, mean that they

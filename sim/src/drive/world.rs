@@ -296,6 +296,14 @@ impl World {
         self.stop_for(Stop::Deadlock);
     }
 
+    /// Nobody can go on but threads outside, and none of them comes back; or one computes and calls nothing.
+    pub(crate) fn hang(&mut self, computes: bool) {
+        let (who, device) = (self.turns.describe(), self.describe_pending());
+        liveness::hang(computes, &who, &device, &mut self.checkers.findings);
+        self.note_last_finding();
+        self.stop_for(Stop::Deadlock);
+    }
+
     /// What the step that has ended touched.
     fn take_footprint(&mut self) -> Footprint {
         match self.tells_footprints {
@@ -430,7 +438,8 @@ pub(crate) fn decide(world: &mut MutexGuard<'_, World>, start: impl Fn(u32, Func
         if world.actors.is_empty() {
             world.schedule.forced(done);
             let spinner = world.turns.try_spinner();
-            if spinner.is_some() {
+            // One that is outside may come back; whoever watches says when that takes too long.
+            if spinner.is_some() || world.turns.has_outside() {
                 return spinner;
             }
             world.deadlock();
@@ -457,7 +466,8 @@ pub(crate) fn decide(world: &mut MutexGuard<'_, World>, start: impl Fn(u32, Func
                 }
                 let choice = ready.choice;
                 if let Some(call) = world.step(choice) {
-                    let number = world.turns.add_function();
+                    let running = world.running;
+                    let number = world.turns.add_function(running);
                     start(number, call);
                     return Some(number);
                 }
