@@ -77,7 +77,8 @@ impl<D: Driver> Tap<D> {
     }
 }
 
-impl<D: Driver> Driver for Tap<D> {
+// SAFETY: passes each call on once, as it was made, to a driver that promises it.
+unsafe impl<D: Driver> Driver for Tap<D> {
     type Stream = D::Stream;
     type Event = D::Event;
     type Module = D::Module;

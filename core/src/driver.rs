@@ -447,7 +447,22 @@ impl fmt::Display for Call {
 ///
 /// "Guarded" below means: a strict backend refuses the call, and breaks a capture, while somebody captures in a mode
 /// that forbids it. The core makes guarded calls with the thread's mode exchanged to [`CaptureMode::Relaxed`] (C1).
-pub trait Driver: Send + Sync + Sized + 'static {
+///
+/// # Safety
+/// The core reads and writes memory by what a driver says, and lets memory go when a driver says that work is over. An
+/// implementation promises, whatever its calls answer:
+/// - memory: what [`host_alloc`](Self::host_alloc) returns is valid for reads and writes of as many bytes, aligned as it says,
+///   and nobody else's until it is freed; a device address that a call returns lies in memory of as many bytes, and in no other
+///   live allocation;
+/// - completion: a query that answers [`Progress::Complete`], and a synchronize that returns `Ok`, happen after all that was
+///   submitted there before them has run, with all its reads and writes of memory done;
+/// - order: submissions run as the module says, so that work behind an event begins after what was recorded there has ended;
+/// - ends: memory that the core frees, unregisters or gives back is not touched any more, and a host function runs at most once;
+/// - failures: a call that fails may have had its effect, but nothing beyond it;
+/// - [`process`](Self::process) and [`capabilities`](Self::capabilities) give equal values each time.
+///
+/// A driver around a driver keeps all that by passing each call on, once, with what it was given.
+pub unsafe trait Driver: Send + Sync + Sized + 'static {
     /// An in-order queue. Its raw value may be handed out again after it was destroyed (O7).
     type Stream: fmt::Debug + Send + Sync + 'static;
     /// A mark in a stream.

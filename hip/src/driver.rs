@@ -393,7 +393,8 @@ fn raw_mode(mode: CaptureMode) -> c_int {
     }
 }
 
-impl Driver for Hip {
+// SAFETY: H1 to H5: each method is one call of the library, whose documentation promises the same.
+unsafe impl Driver for Hip {
     type Stream = Stream;
     type Event = Event;
     type Module = Module;

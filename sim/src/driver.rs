@@ -962,7 +962,9 @@ fn host_region(call: Call, pointer: HostPointer, bytes: usize) -> Option<Region>
     Some(Region { call, bytes: start..start + bytes.max(1) as u64 })
 }
 
-impl Driver for Sim {
+// SAFETY: the engine runs submissions in the order of their streams and events, says that work is over when its steps have run, and
+// takes host memory from the allocator.
+unsafe impl Driver for Sim {
     type Stream = SimStream;
     type Event = SimEvent;
     type Module = SimModule;

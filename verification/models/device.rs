@@ -833,7 +833,8 @@ fn end_of_copy(location: Location, bytes: u64) -> Option<Range<u64>> {
 }
 
 /// The calls. Each is one step of the state, behind one scheduling point.
-impl Driver for Device {
+// SAFETY: a step is the work: what was submitted is over when the model's device says so, and memory comes from the allocator.
+unsafe impl Driver for Device {
     type Stream = Stream;
     type Event = Event;
     type Module = Module;
