@@ -44,7 +44,7 @@ die() {
 build() {
     mkdir -p "$1"
     built=${CARGO_TARGET_DIR:-target}/release
-    cargo build --quiet --release -p tenure-sim --bin tenure
+    cargo build --quiet --release -p tenure-command
     cargo build --quiet --release -p tenure-tests --bin stress --bin behind
     cargo build --quiet --release -p tenure-hip --example doctor --example smoke
     cargo build --quiet --release -p tenure-benches --features gpu --bin gpu

@@ -26,8 +26,8 @@ type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 const KERNELS: &str = include_str!("real/kernels.hip");
 /// Where the project's other kernels stand, in the first raw string of each file, with one of them.
 const SOURCES: [(&str, &str); 4] = [
-    (include_str!("../../sim/src/bin/tenure/kernels.rs"), "accumulate"),
-    (include_str!("../../sim/src/bin/tenure/probe/bed.rs"), "touch"),
+    (include_str!("../../sim/command/src/kernels.rs"), "accumulate"),
+    (include_str!("../../sim/command/src/probe/bed.rs"), "touch"),
     (include_str!("../../tests/bench.rs"), "bump"),
     (include_str!("../../tests/hip_bench.rs"), "hold"),
 ];

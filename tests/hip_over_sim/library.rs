@@ -29,7 +29,7 @@ use tenure_sim::driver::{Sim, SimError, SimEvent, SimExecutable, SimFunction, Si
 use tenure_sim::profile::Profile;
 use tenure_tests::bench::add_kernels;
 
-#[path = "../../sim/src/bin/tenure/kernels.rs"]
+#[path = "../../sim/command/src/kernels.rs"]
 #[allow(dead_code, reason = "the tour checks with the plain functions")]
 mod tour;
 

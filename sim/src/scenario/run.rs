@@ -28,8 +28,7 @@ use crate::profile::Profile;
 use crate::trace::Trace;
 
 /// What a scenario came to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verdict {
     /// As expected, under every schedule that was run.
     #[default]

@@ -10,10 +10,10 @@
 //! caught. `--break none` is the same on the core as it is, without another build.
 
 mod defects;
-#[path = "../../../../sim/src/bin/tenure/facts.rs"]
+#[path = "../../../../sim/command/src/facts.rs"]
 #[allow(dead_code)] // only its look-up of profiles
 mod facts;
-#[path = "../../../../sim/src/bin/tenure/replay.rs"]
+#[path = "../../../../sim/command/src/replay.rs"]
 mod replay;
 mod table;
 

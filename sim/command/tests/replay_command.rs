@@ -247,7 +247,7 @@ fn a_schedule_that_takes_too_long_is_ended_and_says_where_it_was() {
 
 #[test]
 fn a_reader_that_leaves_early_is_no_crash() {
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/corpus/ownership");
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/corpus/ownership");
     let mut child = Command::new(env!("CARGO_BIN_EXE_tenure"))
         .args(["replay", "--json", "--schedules", "2"])
         .arg(corpus)

@@ -18,7 +18,7 @@ use tenure_sim::profile::Profile;
 use crate::tour::{self, Job, Options, Outcome};
 
 /// The picture that ships.
-const PICTURE: &[u8] = include_bytes!("../../../assets/julia.ppm");
+const PICTURE: &[u8] = include_bytes!("../assets/julia.ppm");
 /// After so many steps a seeded tour counts as endless.
 const STEPS_MAX: u64 = 1 << 40;
 /// Rows of the trace that `--trace` keeps.
