@@ -30,7 +30,9 @@
 //!
 //! A thread that waits for anything else (a lock or channel of std, a parked thread) is seen by a watchdog after some ten
 //! milliseconds: others go on without it until it makes a call again. Such a run is right, but slow, and does not replay
-//! exactly; what waits so for good is a finding (R6) after a few seconds.
+//! exactly; what waits so for good is a finding (R6) after a few seconds. With [fibers](Config::fibers) the schedule is
+//! run anew with threads, and a lock of std that the given-up fibers hold stays held: one that outlives a schedule, as in
+//! a static, must not be held over a driver call there.
 //!
 //! # Failures
 //! A run fails by a violation, a panic, a deadlock, something left alive at its end, or no end. `check` then panics
@@ -218,6 +220,7 @@ impl Config {
 
     /// Goes on, with threads of the system, where fibers were stuck.
     fn run_rest(&self, start: Option<Start>, body: &Body, board: &Board) -> Outcome {
+        board.leave();
         let (seed, schedules, steps, warnings) = match &*board.now.lock() {
             Some(now) if start.is_none() && !self.is_exhaustive => (now.seed, now.schedules, now.steps, now.warnings),
             _ => (self.seed, 0, 0, 0),
@@ -254,7 +257,7 @@ impl Config {
             let more = search.as_mut().is_none_or(|search| search.advance(sim.shared()));
             outcome.diverged |= search.as_ref().is_some_and(Search::diverged);
             outcome.is_exhaustive = !more;
-            if outcome.failure.is_some() || is_only || !more {
+            if outcome.failure.is_some() || is_only || !more || board.is_left.load(Ordering::Relaxed) {
                 break;
             }
         }
@@ -296,6 +299,8 @@ type Body = Arc<dyn Fn(&Sim) + Send + Sync>;
 struct Board {
     task: Mutex<Task>,
     now: Mutex<Option<Now>>,
+    /// The thread was left where it is: where it comes to something again, it is to end.
+    is_left: AtomicBool,
 }
 
 /// A schedule under way, and what came of those before it.
@@ -312,6 +317,15 @@ impl Board {
         let Outcome { schedules, steps, warnings, .. } = *before;
         // The one before is let go without the lock.
         let _before = self.now.lock().replace(Now { sim: sim.clone(), seed, schedules, steps, warnings });
+    }
+
+    fn leave(&self) {
+        self.is_left.store(true, Ordering::Relaxed);
+        if let Some(now) = &*self.now.lock()
+            && let Some(mut world) = now.sim.shared().world.try_lock()
+        {
+            world.stop_for(Stop::Deadlock);
+        }
     }
 
     fn is_stuck(&self, watch: &mut Watch) -> bool {

@@ -17,6 +17,7 @@
 pub(crate) mod explored;
 pub(crate) mod fiber;
 pub(crate) mod footprint;
+pub(crate) mod lock;
 pub(crate) mod mover;
 pub(crate) mod reduced;
 pub(crate) mod schedule;

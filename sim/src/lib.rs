@@ -16,6 +16,7 @@ pub mod clock;
 pub mod drive;
 pub mod driver;
 pub mod scenario;
+pub mod sync;
 mod trace;
 
 pub use check::{Config, check};

@@ -15,6 +15,8 @@ pub(crate) enum Stuck {
     Waits,
     /// Both.
     LocksAndWaits,
+    /// Only locks and condition variables of the program's own.
+    OwnLocks,
 }
 
 pub(crate) fn deadlock(stuck: Stuck, who: &str, device: &str, findings: &mut Findings) {
@@ -22,6 +24,7 @@ pub(crate) fn deadlock(stuck: Stuck, who: &str, device: &str, findings: &mut Fin
         Stuck::Locks => Line::O5,
         Stuck::Waits => Line::R6,
         Stuck::LocksAndWaits => Line::R3,
+        Stuck::OwnLocks => Line::Usage,
     };
     findings.violation(line, format!("deadlock: {who}; {device}"));
 }

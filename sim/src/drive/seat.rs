@@ -407,6 +407,9 @@ fn start_thread(shared: &Arc<Shared>, number: u32, name: &str, life: Life) {
         let task = Task::current();
         let mut world = seat.shared.world.lock();
         world.turns.set_task(number, task);
+        // Where it took so long to begin that it was held to be outside, it comes back.
+        drop(world);
+        let mut world = seat.lock();
         while world.running != Some(number) {
             seat.wake.wait(&mut world);
         }

@@ -15,6 +15,7 @@
 //! threads are left, each is tried in turn, since one may have given a lock back before it came to spin itself. After
 //! [`SPINS_MAX`] such rounds in which nobody made a driver call they are held to be stuck for good.
 
+use super::lock::{Lock, Notice};
 use super::schedule::Actor;
 use super::watch::Task;
 use std::fmt::{self, Write as _};
@@ -32,6 +33,10 @@ pub(crate) enum Waiting {
     Signal(u64),
     /// Something that other threads can bring about.
     Condition(Condition),
+    /// A lock of the program, alone or with other readers.
+    Lock { lock: Arc<Lock>, alone: bool },
+    /// A condition variable of the program.
+    Notice(Notice),
 }
 
 /// A condition on the program. It is asked at every choice, with the simulation locked: it must not call the driver,
@@ -305,10 +310,33 @@ impl Turns {
             State::Waiting(Waiting::Thread(other), _) => format!("waits for the end of {}", self.name(*other)),
             State::Waiting(Waiting::Signal(_), name) => format!("waits for the signal {name}"),
             State::Waiting(Waiting::Condition(_), what) => format!("waits for {what}"),
+            State::Waiting(Waiting::Lock { lock, .. }, _) => self.lock_clause(lock),
+            State::Waiting(Waiting::Notice(notice), _) => format!("waits for the condition variable {}", notice.name),
             State::Spinning { .. } => "waits for a lock".into(),
             State::Outside => outside(None),
             State::Ended => "has ended".into(),
         }
+    }
+
+    fn lock_clause(&self, lock: &Lock) -> String {
+        let holders = lock.holders();
+        let names = holders.iter().map(|holder| holder.map_or("a thread of no schedule", |number| self.name(number)));
+        let names: Vec<_> = names.collect();
+        let verb = if names.len() > 1 { "hold" } else { "holds" };
+        format!("waits for the lock {}, which {} {verb}", lock.name(), names.join(" and "))
+    }
+
+    /// Whether the program's own locks are all that keeps anybody from going on.
+    pub(crate) fn waits_for_own_locks(&self) -> bool {
+        let is_own = |waiting: &Waiting| matches!(waiting, Waiting::Lock { .. } | Waiting::Notice(_));
+        let mut waiting =
+            self.threads.iter().filter(|thread| !thread.daemon).filter_map(|thread| match &thread.state {
+                State::Waiting(Waiting::Thread(_), _) | State::Ended => None,
+                State::Waiting(waiting, _) => Some(is_own(waiting)),
+                _ => Some(false),
+            });
+        let first = waiting.next();
+        first == Some(true) && waiting.all(|own| own)
     }
 
     fn set(&mut self, number: u32, state: State) {

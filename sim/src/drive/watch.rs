@@ -25,24 +25,37 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// How long all may be outside while one of them computes.
 const BUSY: Duration = Duration::from_secs(15);
 /// How long a run of fibers may sleep.
-const FIBERS_PATIENCE: Duration = Duration::from_millis(400);
+const FIBERS_PATIENCE: Duration = Duration::from_secs(1);
 /// How long a run of fibers may compute and call nothing.
 const FIBERS_BUSY: Duration = Duration::from_secs(3);
 
 /// A thread of the system, to be looked at by others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Task(Option<String>);
+pub(crate) enum Task {
+    /// It has not begun.
+    #[default]
+    New,
+    /// The system tells of it in this file.
+    Told(String),
+    /// The system tells nothing.
+    Silent,
+}
 
 impl Task {
     /// The calling thread.
     pub(crate) fn current() -> Self {
         let link = std::fs::read_link("/proc/thread-self").ok();
-        Self(link.map(|link| format!("/proc/{}/stat", link.display())))
+        link.map_or(Self::Silent, |link| Self::Told(format!("/proc/{}/stat", link.display())))
     }
 
     /// Whether it sleeps. Where the system does not say, only time tells: it counts as asleep.
     pub(crate) fn is_asleep(&self) -> bool {
-        let Some(stat) = self.0.as_ref().and_then(|path| std::fs::read_to_string(path).ok()) else { return true };
+        let path = match self {
+            Self::New => return false,
+            Self::Silent => return true,
+            Self::Told(path) => path,
+        };
+        let Ok(stat) = std::fs::read_to_string(path) else { return false };
         // The name before it stands in brackets and may hold anything.
         stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('S'))
     }

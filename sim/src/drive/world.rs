@@ -242,6 +242,8 @@ impl World {
             Waiting::Thread(other) => self.turns.has_ended(*other),
             Waiting::Signal(signal) => self.signals.contains(signal),
             Waiting::Condition(condition) => (condition.0)(),
+            Waiting::Lock { lock, alone } => lock.is_free(*alone),
+            Waiting::Notice(notice) => notice.is_given(),
             Waiting::Device(token) => match self.held.get(*token as usize).and_then(Option::as_ref) {
                 Some(Held::Unit(wait)) => self.engine.is_over(wait),
                 Some(Held::Address(wait)) => self.engine.is_over(wait),
@@ -285,6 +287,7 @@ impl World {
 
     fn deadlock(&mut self) {
         let stuck = match self.turns.lock_waiters() {
+            0 if self.turns.waits_for_own_locks() => Stuck::OwnLocks,
             0 => Stuck::Waits,
             locks if locks == self.turns.waiters() => Stuck::Locks,
             _ => Stuck::LocksAndWaits,
