@@ -76,7 +76,7 @@ fn ends(loaded: &Loaded, options: &Options) -> bool {
 
 #[test]
 fn what_fuzzing_found_ends_with_a_verdict() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz/corpus/replay");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fuzz/corpus/replay");
     let mut options = Options::default();
     options.schedules = 40;
     let mut played = 0;
