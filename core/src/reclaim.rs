@@ -580,10 +580,9 @@ impl<D: Driver> Reclaim<D> {
 
     /// What whoever had the bench does after it: the end may have come meanwhile, and not got it.
     fn end_late(&self, context: &Context<D>, pins: &Pins<D>) -> Vec<Errand> {
-        match self.incoming.lock().is_closed {
-            true => self.leak_rest(context, pins),
-            false => Vec::new(),
-        }
+        // Let go before the other look at it.
+        let is_closed = self.incoming.lock().is_closed;
+        if is_closed { self.leak_rest(context, pins) } else { Vec::new() }
     }
 
     fn destroy_home(&self, context: &Context<D>, home: &StreamState<D>) {
