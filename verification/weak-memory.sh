@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Miri and ThreadSanitizer over the witnesses of each happens-before edge (verification/racing): sound as they are, and
+# Miri and ThreadSanitizer over the witnesses of each happens-before edge (verification/broken/racing): sound as they are, and
 # a race with each named ordering weakened. Then Miri alone over the core's own tests, on several schedules, and over cases of
 # the suite on the simulator that together pass every unsafe line of the core: which lines they pass is counted in a run of the
 # same tests without Miri. Needs a nightly toolchain with the components miri and rust-src, and llvm-tools for the stable one;
@@ -147,7 +147,7 @@ mkdir -p "$target"
 : >"$figures"
 if has miri && has rust-src; then
     export MIRIFLAGS="-Zmiri-preemption-rate=0.05"
-    sweep miri "Data race detected" cargo +nightly miri run -q --target-dir "$target/miri" -p tenure-racing --
+    sweep miri "Data race detected" cargo +nightly miri run -q --target-dir "$target/miri" -p tenure-broken --bin tenure-racing --
     # One test counts to hundreds of thousands against a clock.
     whole "the core's own tests" 4 600 cargo +nightly miri test -q --target-dir "$target/miri" -p tenure --lib -- --skip no_notification_is_lost
     pooled="ownership::o1 ownership::o9_the registration::p4 registration::p9_a_failed_register registration::host_memory_of_the
@@ -163,7 +163,7 @@ else
 fi
 if has rust-src; then
     export RUSTFLAGS="-Zsanitizer=thread" TSAN_OPTIONS="halt_on_error=1 exitcode=66"
-    build=(cargo +nightly build -q -Zbuild-std --target "$host" --target-dir "$target/tsan" -p tenure-racing)
+    build=(cargo +nightly build -q -Zbuild-std --target "$host" --target-dir "$target/tsan" -p tenure-broken --bin tenure-racing)
     if "${build[@]}"; then
         # Real threads meet in some rounds only: many of them, each a few microseconds.
         rounds=$((rounds * 100))

@@ -54,7 +54,7 @@ pub struct Findings {
     /// What the storms found of planted defects.
     pub soaked: Vec<Kill>,
     /// Searches of the pure transitions.
-    pub searches: Vec<tenure_explore::Line>,
+    pub searches: Vec<crate::explore::Line>,
     /// What must not be.
     pub faults: Vec<String>,
 }
@@ -215,7 +215,7 @@ impl Kill {
 
 /// The pure transitions, every state: no checker is needed, so they run here.
 fn run_searches(findings: &mut Findings) {
-    for (name, search) in tenure_explore::MACHINES {
+    for (name, search) in crate::explore::MACHINES {
         let line = search(AUDIT);
         println!(
             "explore  {name:<28} {:>8} states, {} of {} planted mistakes caught  {}",

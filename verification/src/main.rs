@@ -5,6 +5,7 @@
 
 #![allow(clippy::duplicate_mod, reason = "the models are built once for each checker")]
 
+mod explore;
 mod gate;
 mod jobs;
 mod model;
@@ -53,6 +54,8 @@ enum Command {
     List,
     /// Runs everything that must hold before a change goes in.
     Gate,
+    /// Searches every state that the core's machines can reach, within stated sizes.
+    Explore(explore::command::Order),
     /// Runs the models alone, the cheapest first, until one fails: whether any sees a mistake in the core.
     Seek(seek::Reach),
     /// Runs the gate, and writes the page and the pinned executions from it.
@@ -82,6 +85,7 @@ fn main() -> ExitCode {
             }
             ExitCode::SUCCESS
         }
+        Command::Explore(order) => explore::command::run(&order),
         Command::Gate => code(gate::gate(false)),
         Command::Seek(reach) => code(seek::seek(reach)),
         Command::Page => code(gate::gate(true)),

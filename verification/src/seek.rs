@@ -35,7 +35,7 @@ const CHUNK: usize = 8;
 /// Runs the models, the cheapest first, until one fails; whether none did.
 pub fn seek(reach: Reach) -> bool {
     if reach.searches {
-        for (name, search) in tenure_explore::MACHINES {
+        for (name, search) in crate::explore::MACHINES {
             if let Some(failure) = search(0).failure {
                 println!("FAULT: {name}, searched: {failure}");
                 return false;

@@ -5,7 +5,7 @@
 //! what became due, not what waits: filing costs a logarithm, however much is waiting.
 //!
 //! Why each thing comes out exactly once. At most: it is a value that is moved, in by `file`, out by `due` or `drain`, and what the
-//! core files cannot be cloned (`Waiting` can only when its things can, as those of the search in `verification/explore`). At
+//! core files cannot be cloned (`Waiting` can only when its things can, as those of the search in `verification/src/explore`). At
 //! least: no two have one key, since the sequence grows with each, so none replaces another; `due` takes the whole lane up to
 //! the watermark and puts the rest back; and a lane is in `streams` as long as something is in it, so somebody asks.
 //! (R4, C3, P5)

@@ -9,6 +9,8 @@
 //! `--break DEFECT` is `tenure replay` on a core with that defect, with all its flags: to see a bug of one's own
 //! caught. `--break none` is the same on the core as it is, without another build.
 
+extern crate tenure_sim_broken as tenure_sim;
+
 mod defects;
 #[path = "../../../../sim/command/src/facts.rs"]
 #[allow(dead_code)] // only its look-up of profiles

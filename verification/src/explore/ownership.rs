@@ -17,7 +17,7 @@ use tenure::ownership::Access;
 use tenure::ownership::follow::Follows;
 use tenure::ownership::state::{Closed, Position};
 
-use crate::search::{Broken, FREE, Fair, Label, Machine, NONE, Promise, Steps, must};
+use super::search::{Broken, FREE, Fair, Label, Machine, NONE, Promise, Steps, must};
 
 /// A planted mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

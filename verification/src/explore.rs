@@ -8,6 +8,7 @@
 //! search cannot see is a lock that is held too briefly, or an ordering that is too weak: that is for the models, on the code itself.
 
 mod capture;
+pub mod command;
 mod ownership;
 mod pool;
 mod reclaim;
@@ -17,7 +18,7 @@ mod staging;
 
 use serde::Serialize;
 
-use crate::search::{Found, Limits, Machine, search};
+use self::search::{Found, Limits, Machine, search};
 
 /// What came of one machine.
 #[derive(Debug, Serialize)]

@@ -8,7 +8,7 @@
 
 use tenure::registration::state::{Meeting, ScopeId, Status, Table};
 
-use crate::search::{Broken, FREE, Fair, Label, Machine, NONE, Promise, Steps, must};
+use super::search::{Broken, FREE, Fair, Label, Machine, NONE, Promise, Steps, must};
 
 /// A planted mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,12 +2,13 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use tenure_explore::{Line, MACHINES};
+use clap::Args;
 
-#[derive(Parser)]
-#[command(about = "Searches every state that the core's machines can reach, within stated sizes")]
-struct Arguments {
+use super::{Line, MACHINES};
+
+/// What to search, and what to print.
+#[derive(Args)]
+pub struct Order {
     /// Print one line of JSON a machine.
     #[arg(long)]
     json: bool,
@@ -22,21 +23,21 @@ struct Arguments {
     planted: bool,
 }
 
-fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    let chosen: Vec<_> = MACHINES.into_iter().filter(|(name, _)| name.contains(&arguments.only)).collect();
+/// Searches the machines that the order names.
+pub fn run(order: &Order) -> ExitCode {
+    let chosen: Vec<_> = MACHINES.into_iter().filter(|(name, _)| name.contains(&order.only)).collect();
     // A run that searched nothing has shown nothing.
     let mut sound = !chosen.is_empty();
     for (_, run) in chosen {
-        let line = run(arguments.audit);
+        let line = run(order.audit);
         sound &= line.failure.is_none();
-        print(&line, &arguments);
+        print(&line, order);
     }
     if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn print(line: &Line, arguments: &Arguments) {
-    if arguments.json {
+fn print(line: &Line, order: &Order) {
+    if order.json {
         println!("{}", serde_json::to_string(line).expect("a line is plain data"));
         return;
     }
@@ -46,7 +47,7 @@ fn print(line: &Line, arguments: &Arguments) {
     if let Some(failure) = &line.failure {
         println!("  FAILED: {failure}");
     }
-    if arguments.planted || line.caught < line.planted {
+    if order.planted || line.caught < line.planted {
         line.told.iter().for_each(|told| println!("{told}"));
     }
 }

@@ -6,7 +6,7 @@
 //! Fair: everybody who is under way (weakly). Captures and calls may begin without end; that a deferred or waiting call is made
 //! is owed only when no more captures begin.
 
-use crate::search::{Broken, FREE, Fair, Label, Machine, NONE, Promise, Steps, must};
+use super::search::{Broken, FREE, Fair, Label, Machine, NONE, Promise, Steps, must};
 
 /// A planted mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@
 use tenure::Priority;
 use tenure::stream::state::{Figures, Shelf};
 
-use crate::search::{Broken, FREE, Fair, Label, Machine, NONE, Promise, Steps, must};
+use super::search::{Broken, FREE, Fair, Label, Machine, NONE, Promise, Steps, must};
 
 /// A planted mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

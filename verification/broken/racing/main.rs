@@ -8,6 +8,8 @@
 //! `tenure-racing WITNESS ROUNDS [DEFECT]` runs one; without arguments it lists them, with the defects that each must
 //! show. `verification/weak-memory.sh` does the rest.
 
+extern crate tenure_broken as tenure;
+
 #[path = "../../../benches/src/null.rs"]
 #[allow(dead_code, reason = "only what a driver must have is used here")]
 mod null;

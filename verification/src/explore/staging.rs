@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use tenure::staging::state::{CHUNK, Mark, Piece, Slabs};
 
-use crate::search::{Broken, FREE, Fair, Label, Machine, NONE, Promise, Steps, must};
+use super::search::{Broken, FREE, Fair, Label, Machine, NONE, Promise, Steps, must};
 
 /// A planted mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
