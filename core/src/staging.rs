@@ -539,7 +539,9 @@ impl<D: Driver> Landing<D> {
     fn land(&self, shared: &Shared<D>) -> bool {
         let mut inner = self.inner.lock();
         let mut any = false;
-        while let Some(part) = inner.staged.pop_front_if(|part| part.point.is_complete()) {
+        while inner.staged.front().is_some_and(|part| part.point.is_complete())
+            && let Some(part) = inner.staged.pop_front()
+        {
             copy_out(&shared.context.driver, &part.piece, inner.start.offset(part.offset));
             shared.staging.give_back(&part.piece);
             any = true;
