@@ -155,7 +155,7 @@ impl<D: Driver> Staging<D> {
 
     /// As [`take`](Self::take), for all of it, without a wait. `None`: there is no room now.
     pub fn take_now(&self, shared: &Shared<D>, stream: &StreamState<D>, bytes: usize) -> Result<Option<Staged<'_, D>>> {
-        shared.context.life.check_open()?;
+        shared.context.check_open()?;
         if let Some(staged) = self.take_free(stream, bytes)? {
             return Ok(Some(staged));
         }
