@@ -1239,8 +1239,11 @@ impl Player<'_> {
             Mishap::HangOperation(nth) => Fault::HangOperation { nth },
             Mishap::LoseAt(nth, code) => Fault::LoseDevice { nth, code },
             Mishap::Lose(code) => return sim.lose_device(code),
-            // One that is lost stays so.
-            Mishap::Reset => return drop(sim.reset_device()),
+            Mishap::Reset => {
+                // One that is lost stays so.
+                let _refused = sim.reset_device();
+                return;
+            }
         });
     }
 }
