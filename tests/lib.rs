@@ -30,6 +30,11 @@ pub mod storm;
 pub mod tap;
 pub mod volume;
 
+/// The programs of the README, which `cargo test` builds and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;
+
 /// Arms the planted defect that `TENURE_MUTANT` names, in builds with `--cfg mc_broken`: what looks on must then fail.
 pub fn arm_mutant() {
     #[cfg(mc_broken)]

@@ -176,14 +176,10 @@ impl fmt::Display for Error {
     }
 }
 
-impl StdError for Error {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        match self {
-            Self::Driver(failure) | Self::Lost(failure) | Self::StreamBroken(failure) => Some(&**failure),
-            _ => None,
-        }
-    }
-}
+/// It has no source: its text has the cause in full, and [`Error::failure`] gives the driver's part.
+impl StdError for Error {}
+
+impl StdError for Misuse {}
 
 impl fmt::Display for Misuse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -208,6 +204,8 @@ impl fmt::Display for Misuse {
     }
 }
 
+impl StdError for PinError {}
+
 impl fmt::Display for PinError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -222,5 +220,40 @@ impl fmt::Display for PinError {
             Self::Shared => f.write_str("other wraps, or graphs, still use the registration"),
             Self::OwnerType => f.write_str("what was wrapped is of another type, or nobody's"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_says_its_cause_once() {
+        let failure = DriverFailure::null(Call::Malloc);
+        let causes = [
+            Error::Driver(failure.clone()),
+            Error::Lost(failure.clone()),
+            Error::StreamBroken(failure.clone()),
+            Misuse::InsideHold.into(),
+            PinError::Overlap.into(),
+        ];
+        for error in causes {
+            let whole = error.to_string();
+            let mut source = error.source();
+            while let Some(cause) = source {
+                assert!(!whole.contains(&cause.to_string()), "{whole:?} is told again as {cause}");
+                source = cause.source();
+            }
+            assert_eq!(error.failure().is_some(), whole.contains(&failure.to_string()), "{whole}");
+        }
+    }
+
+    #[test]
+    fn the_parts_of_an_error_are_errors() {
+        fn text(error: &dyn StdError) -> String {
+            error.to_string()
+        }
+        assert_eq!(text(&Misuse::Forked), Error::from(Misuse::Forked).to_string());
+        assert_eq!(text(&PinError::Shared), Error::from(PinError::Shared).to_string());
     }
 }

@@ -117,11 +117,8 @@ impl<O> std::fmt::Display for WrapError<O> {
     }
 }
 
-impl<O: std::fmt::Debug> std::error::Error for WrapError<O> {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.error)
-    }
-}
+/// It has no source: its text is that of the error in it.
+impl<O: std::fmt::Debug> std::error::Error for WrapError<O> {}
 
 impl<O> From<WrapError<O>> for Error {
     fn from(wrap: WrapError<O>) -> Self {

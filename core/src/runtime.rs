@@ -37,17 +37,19 @@ pub enum ReclaimMode {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Config {
-    /// Who releases what is let go.
+    /// Who releases what is let go. Default: [`ReclaimMode::Worker`].
     pub reclaim: ReclaimMode,
-    /// The most streams that the pool makes; at least 1.
+    /// The most streams that the pool makes; at least 1. Default: 64.
     pub streams_max: usize,
     /// Things that may lie retired before a call that makes new ones first helps to release; a drop never does.
+    /// Default: 65,536.
     pub retired_max: usize,
-    /// The most page-locked memory that copies from and to other host memory are staged in, in bytes: 64 MiB, and at
+    /// The most page-locked memory that copies from and to other host memory are staged in, in bytes; at
     /// least 64 KiB. A copy that finds no room waits for earlier ones. What such memory there is, is in
-    /// [`Stats::staging`]; it grows as it is needed.
+    /// [`Stats::staging`]; it grows as it is needed. Default: 64 MiB.
     pub staging_max: usize,
     /// How long the end of the last handle lets the worker drain, where nobody called [`Runtime::shutdown`].
+    /// Default: 10 seconds.
     pub drain: Duration,
 }
 
@@ -164,9 +166,8 @@ impl<D: Driver> Shared<D> {
         let Some(worker) = worker.filter(|_| ending.in_hand == 0) else { return };
         // A little grace where the deadline has passed: a worker that is not stuck goes at once.
         let end = ending.end.max(clock::after(WORKER_GRACE));
-        let mut tries = 0;
         while !worker.is_finished() && clock::now() < end {
-            thread::pause_brief(&mut tries);
+            thread::pause();
         }
         if worker.is_finished() {
             drop(worker.join());
@@ -259,13 +260,17 @@ impl<D: Driver> Shared<D> {
     fn wind_up_in_time(this: &Arc<Self>, ending: Ending) {
         let aside = || {
             let shared = this.clone();
-            thread::aside("tenure-shutdown", move || shared.wind_up(ending))
+            thread::spawn("tenure-shutdown", move || shared.wind_up(ending))
         };
         let is_scheduled = cfg!(mc_loom) || coop::thread_id().is_some();
         let aside = if is_scheduled { None } else { aside() };
         let Some(aside) = aside else { return this.wind_up(ending) };
         let end = ending.end.max(clock::now()) + GRACE;
-        if !aside.has_ended_by(end) {
+        let mut tries = 0;
+        while !aside.is_finished() && clock::now() < end {
+            thread::pause_brief(&mut tries);
+        }
+        if !aside.is_finished() || aside.join().is_err() {
             this.context.life.advance(Phase::Shut);
             this.context.life.advance(Phase::Gone);
             this.context.captures.close();
