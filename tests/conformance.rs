@@ -19,7 +19,6 @@ pub mod ownership;
 pub mod places;
 pub mod reclaim;
 pub mod registration;
-pub mod reset;
 pub mod staging;
 pub mod stream;
 
@@ -69,7 +68,6 @@ pub fn cases<B: Bench>() -> Vec<Case<B>> {
         staging::cases,
         api::cases,
         life::cases,
-        reset::cases,
     ];
     modules.iter().flat_map(|cases| cases()).collect()
 }
