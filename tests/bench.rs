@@ -44,6 +44,11 @@ pub trait Bench: Send + Sync + 'static {
     /// Takes the device away, as a fault does; `false` where that cannot be done.
     fn lose_device(&self) -> bool;
 
+    /// Resets the device, as other code does; `false` where that cannot be done.
+    fn reset_device(&self) -> bool {
+        false
+    }
+
     /// Findings that name one of these lines are meant to be: the case breaks something to see what happens.
     fn allow(&self, lines: &[&str]);
 
@@ -111,6 +116,10 @@ impl Bench for SimBench {
     fn lose_device(&self) -> bool {
         self.sim.lose_device(Code::LAUNCH_FAILURE);
         true
+    }
+
+    fn reset_device(&self) -> bool {
+        self.sim.reset_device().is_ok()
     }
 
     fn allow(&self, lines: &[&str]) {

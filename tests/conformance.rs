@@ -19,6 +19,7 @@ pub mod ownership;
 pub mod places;
 pub mod reclaim;
 pub mod registration;
+pub mod reset;
 pub mod staging;
 pub mod stream;
 
@@ -68,6 +69,7 @@ pub fn cases<B: Bench>() -> Vec<Case<B>> {
         staging::cases,
         api::cases,
         life::cases,
+        reset::cases,
     ];
     modules.iter().flat_map(|cases| cases()).collect()
 }

@@ -84,7 +84,11 @@ impl<D: Driver> Sessions<D> {
             return Ok(state);
         }
         match context.check(Call::StreamCreate, context.driver.stream_create(Priority::Normal)) {
-            Ok(raw) => Ok(StreamState::new(raw, Kind::Capture)),
+            Ok(raw) => {
+                let state = StreamState::new(raw, Kind::Capture);
+                context.add_witness(&state);
+                Ok(state)
+            }
             Err(error) => {
                 self.shelf.lock().out -= 1;
                 Err(error)
@@ -135,6 +139,7 @@ fn destroy<D: Driver>(context: &Context<D>, state: &StreamState<D>) {
     if context.lost().is_some() {
         return;
     }
+    context.remove_witness(state);
     // SAFETY: S6, S7. A capture stream outside of any capture: its session is over, and it is in no pool; events that
     // were recorded on it are destroyed.
     let answer = unsafe { context.driver.stream_destroy(&state.raw) };
@@ -241,7 +246,9 @@ impl<D: Driver> Runtime<D> {
         let joined = session.join_all(origin);
 
         // On the thread that began it, and always: a broken capture stays in the driver's way until it is ended.
-        let ended = context.check(Call::CaptureEnd, context.driver.capture_end(&origin.raw));
+        // Not where the device is gone: a reset has ended the capture, and the stream with it (R11).
+        let end = || context.check(Call::CaptureEnd, context.driver.capture_end(&origin.raw));
+        let ended = context.check_alive().and_then(|()| end());
         self.uncount();
         let listed = std::mem::take(&mut *session.listed.lock());
         let states = listed.forks.iter().map(|fork| fork.state.clone()).chain([origin.clone()]);
@@ -356,6 +363,7 @@ impl<D: Driver> Session<D> {
         if state.id() == into.id() {
             return Ok(());
         }
+        self.anchor.context.check_alive()?;
         join(&self.anchor.context, state, into)?;
         self.mark_joined(state);
         Ok(())
@@ -390,7 +398,7 @@ impl<D: Driver> Capture<'_, D> {
     /// # Errors
     /// `Closed`; the driver's.
     pub fn fork(&self) -> Result<Self> {
-        self.session.anchor.context.life.check_open()?;
+        self.session.anchor.context.check_open()?;
         Ok(Self { session: self.session, state: self.session.fork(&self.state)? })
     }
 
@@ -426,7 +434,7 @@ impl<D: Driver> Submit<D> for Capture<'_, D> {
     where
         D: 'a,
     {
-        self.session.anchor.context.life.check_open()?;
+        self.session.anchor.context.check_open()?;
         let mut list: SmallVec<[Memory<'_, D>; 16]> = SmallVec::new();
         uses.visit(&mut |memory| list.push(memory));
         let records = self.session.list(&list)?;
@@ -538,7 +546,7 @@ impl<D: Driver> Graph<D> {
     pub fn instantiate(&self) -> Result<Executable<D>> {
         let mut may = MayWait::here()?;
         let context = &self.anchor.context;
-        context.life.check_open()?;
+        context.check_open()?;
         let raw = context.guarded(&mut may, Call::GraphInstantiate, |driver| driver.graph_instantiate(self.raw()))?;
         Ok(Executable {
             raw: Some(raw),
@@ -554,6 +562,7 @@ impl<D: Driver> Graph<D> {
     /// The driver's.
     pub fn describe(&self) -> Result<GraphDescription> {
         let context = &self.anchor.context;
+        context.check_alive()?;
         context.check(Call::GraphDescribe, context.driver.graph_describe(self.raw()))
     }
 }
@@ -613,7 +622,7 @@ impl<D: Driver> Executable<D> {
         }
         let mut may = MayWait::here()?;
         let context = &self.anchor.context;
-        context.life.check_open()?;
+        context.check_open()?;
 
         context.guarded(&mut may, Call::GraphUpdate, |driver| driver.graph_update(self.raw(), graph.raw()))?;
         let before = std::mem::replace(&mut self.holdings, graph.holdings.clone());

@@ -12,6 +12,10 @@ use crate::stream::adopted::Adoptions;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{ArcCell, Mutex};
 
+pub mod reset;
+
+use self::reset::Witnesses;
+
 /// The driver with what surrounds each of its calls.
 #[derive(Debug)]
 pub struct Context<D: Driver> {
@@ -23,8 +27,9 @@ pub struct Context<D: Driver> {
     /// Whose registrations the driver's are.
     pub process: Process,
     pub life: Life,
-    // Set once and for all by the first sticky error (R6). Read before waits and in drops, never on the launch path:
-    // there the driver itself refuses.
+    witnesses: Witnesses<D>,
+    // Set once and for all by the first sticky error (R6), or the first that a reset explains (R11). Read before waits and
+    // in drops, never on the launch path: whoever sets it closes the streams, as the end does.
     lost: ArcCell<Option<Arc<DriverFailure>>>,
     // Whether `lost` is set: a plain load, where the cell takes two read-modify-writes. It follows the cell, and is
     // only a filter: who reads an old `false` read before the loss, as he may in the cell.
@@ -50,6 +55,7 @@ impl<D: Driver> Context<D> {
             captures: CaptureGate::new(),
             life: Life::new(),
             adoptions: Adoptions::new(),
+            witnesses: Witnesses::new(),
             lost: ArcCell::new(Arc::new(None)),
             is_lost: AtomicBool::new(false),
             losing: Mutex::new(()),
@@ -74,21 +80,35 @@ impl<D: Driver> Context<D> {
         }
     }
 
-    /// Notes a failed driver call: a sticky error takes the device away for all (R6).
+    /// Refuses when no new work is taken: at the end, and when the device is gone.
+    pub fn check_open(&self) -> Result<()> {
+        self.life.check_open()?;
+        self.check_alive()
+    }
+
+    /// Notes a failed driver call: a sticky error takes the device away for all (R6), and so does a refusal that a reset by
+    /// other code explains (R11).
     #[cold]
     pub fn fail(&self, call: Call, error: &D::Error) -> Error {
         let failure = DriverFailure::new(call, error);
-        if !failure.kind.is_sticky() {
+        let is_lost = failure.kind.is_sticky() || self.shows_reset(call, failure.kind);
+        if !is_lost {
             return Error::Driver(failure);
         }
+        let cause = self.lose(failure);
+        self.close_streams();
+        Error::Lost(cause)
+    }
+
+    /// Notes the loss, unless it is known; gives its first cause.
+    fn lose(&self, failure: Arc<DriverFailure>) -> Arc<DriverFailure> {
         let _first = self.losing.lock();
-        let cause = self.lost().unwrap_or_else(|| {
+        self.lost().unwrap_or_else(|| {
             self.lost.store(Arc::new(Some(failure.clone())));
             // Relaxed: as in `lost`.
             self.is_lost.store(true, Ordering::Relaxed);
             failure
-        });
-        Error::Lost(cause)
+        })
     }
 
     /// As [`fail`](Self::fail), for a call that has nobody to return its error to: it is kept (R7).
@@ -141,8 +161,9 @@ impl<D: Driver> Context<D> {
     /// are made under.
     ///
     /// # Errors
-    /// `InsideCapture` where that would wait for a capture and the calling thread itself captures (C9).
+    /// `InsideCapture` where that would wait for a capture and the calling thread itself captures (C9); `Lost`.
     pub fn enter<'a>(&'a self, may: &'a mut MayWait, call: Call) -> Result<Entered<'a, D>> {
+        self.check_alive()?;
         let entry = if self.protects(call) { None } else { Some(self.captures.enter_waiting(may)?) };
         Ok(Entered { context: self, may, _entry: entry })
     }

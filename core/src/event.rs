@@ -45,8 +45,7 @@ impl<D: Driver> Event<D> {
     pub(crate) fn record(stream: &Stream<D>, timing: Timing) -> Result<Self> {
         let anchor = stream.anchor().clone();
         let context = &anchor.context;
-        context.life.check_open()?;
-        context.check_alive()?;
+        context.check_open()?;
         stream.state().check_takes_work(context)?;
         let state = stream.state();
         let gate = state.gate_or(|| is_within(Place::Hold)).ok_or(Misuse::InsideHold)?;
@@ -188,6 +187,7 @@ impl<D: Driver> Event<D> {
             return Err(Misuse::ForeignRuntime.into());
         }
         let context = &self.anchor.context;
+        context.check_alive()?;
         let milliseconds = context.check(Call::EventElapsed, context.driver.event_elapsed(self.raw(), later.raw()))?;
         Ok(Duration::try_from_secs_f64(f64::from(milliseconds.max(0.0)) / 1e3).unwrap_or(Duration::MAX))
     }
@@ -197,7 +197,7 @@ impl<D: Driver> Event<D> {
             return Err(Misuse::ForeignRuntime.into());
         }
         let context = &self.anchor.context;
-        context.life.check_open()?;
+        context.check_open()?;
         if self.point.is_complete() || self.point.stream.id() == stream.id() {
             return Ok(());
         }

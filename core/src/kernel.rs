@@ -270,7 +270,7 @@ impl<D: Driver> Module<D> {
     /// The driver's, when the module has no such kernel.
     pub unsafe fn kernel<S>(&self, name: &str) -> Result<Kernel<S, D>> {
         let context = &self.loaded.anchor.context;
-        context.life.check_open()?;
+        context.check_open()?;
         let Some(raw) = &self.loaded.raw else { unreachable!("a module is unloaded when its last holder drops") };
         let function = context.check(Call::Function, context.driver.function(raw, name))?;
         let loaded = self.loaded.clone();

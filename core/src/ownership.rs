@@ -373,7 +373,7 @@ where
     let id = match stream.key() {
         // Whether an adopted stream is closed is asked below: the pool does not know it.
         CLOSED if stream.is_adopted() => stream.id().number(),
-        CLOSED => return Err(Error::Closed),
+        CLOSED => return Err(context.lost().map_or(Error::Closed, Error::Lost)),
         id => id,
     };
     let Some(gate) = stream.gate_or(|| is_within(Place::Hold)) else {
@@ -559,7 +559,7 @@ impl<D: Driver> StreamState<D> {
     #[cold]
     fn check_not_capturing(&self, context: &Context<D>) -> Result<()> {
         // The pool does not know it, so nobody closed it (R5).
-        context.life.check_open()?;
+        context.check_open()?;
         let status = context.check(Call::CaptureStatus, context.driver.capture_status(&self.raw))?;
         if status != CaptureStatus::None {
             return Err(Misuse::AdoptedStreamCaptures.into());

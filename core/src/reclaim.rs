@@ -900,6 +900,7 @@ impl<D: Driver> Turn<'_, D> {
         }
         let raw = self.context.check(Call::StreamCreate, self.context.driver.stream_create(Priority::Low))?;
         let home = StreamState::new(raw, Kind::Pooled(Priority::Low));
+        self.context.add_witness(&home);
         bench.home = Some(home.clone());
         Ok(home)
     }

@@ -166,8 +166,9 @@ impl<D: Driver> Shared<D> {
         let Some(worker) = worker.filter(|_| ending.in_hand == 0) else { return };
         // A little grace where the deadline has passed: a worker that is not stuck goes at once.
         let end = ending.end.max(clock::after(WORKER_GRACE));
+        let mut tries = 0;
         while !worker.is_finished() && clock::now() < end {
-            thread::pause();
+            thread::pause_brief(&mut tries);
         }
         if worker.is_finished() {
             drop(worker.join());
@@ -260,17 +261,13 @@ impl<D: Driver> Shared<D> {
     fn wind_up_in_time(this: &Arc<Self>, ending: Ending) {
         let aside = || {
             let shared = this.clone();
-            thread::spawn("tenure-shutdown", move || shared.wind_up(ending))
+            thread::aside("tenure-shutdown", move || shared.wind_up(ending))
         };
         let is_scheduled = cfg!(mc_loom) || coop::thread_id().is_some();
         let aside = if is_scheduled { None } else { aside() };
         let Some(aside) = aside else { return this.wind_up(ending) };
         let end = ending.end.max(clock::now()) + GRACE;
-        let mut tries = 0;
-        while !aside.is_finished() && clock::now() < end {
-            thread::pause_brief(&mut tries);
-        }
-        if !aside.is_finished() || aside.join().is_err() {
+        if !aside.has_ended_by(end) {
             this.context.life.advance(Phase::Shut);
             this.context.life.advance(Phase::Gone);
             this.context.captures.close();

@@ -155,7 +155,7 @@ impl<D: Driver> Staging<D> {
 
     /// As [`take`](Self::take), for all of it, without a wait. `None`: there is no room now.
     pub fn take_now(&self, shared: &Shared<D>, stream: &StreamState<D>, bytes: usize) -> Result<Option<Staged<'_, D>>> {
-        shared.context.life.check_open()?;
+        shared.context.check_open()?;
         if let Some(staged) = self.take_free(stream, bytes)? {
             return Ok(Some(staged));
         }
@@ -539,8 +539,9 @@ impl<D: Driver> Landing<D> {
     fn land(&self, shared: &Shared<D>) -> bool {
         let mut inner = self.inner.lock();
         let mut any = false;
-        while inner.staged.front().is_some_and(|part| part.point.is_complete()) {
-            let Some(part) = inner.staged.pop_front() else { break };
+        while inner.staged.front().is_some_and(|part| part.point.is_complete())
+            && let Some(part) = inner.staged.pop_front()
+        {
             copy_out(&shared.context.driver, &part.piece, inner.start.offset(part.offset));
             shared.staging.give_back(&part.piece);
             any = true;

@@ -185,6 +185,11 @@ impl<D: Driver> StreamState<D> {
         matches!(self.role, Role::Adopted(_))
     }
 
+    /// Whether it was made for captures, and may capture now.
+    pub fn is_for_captures(&self) -> bool {
+        matches!(self.role, Role::Capture)
+    }
+
     /// Takes no work from now on. Waits for nobody: a submission may be under way.
     pub fn close(&self) {
         // Relaxed: as in `key`.
@@ -434,6 +439,7 @@ impl<D: Driver> Pool<D> {
             Ok(raw) => {
                 let state = StreamState::new(raw, Kind::Pooled(priority));
                 self.shelf.lock().made(state.clone());
+                context.add_witness(&state);
                 // After it is listed: `close` finds it there, or has said before that the runtime is closed.
                 if context.life.is_past(Phase::Draining) {
                     state.close();
@@ -531,6 +537,7 @@ impl<D: Driver> StreamState<D> {
     /// kept (R7).
     fn destroy(&self, context: &Context<D>) -> bool {
         self.destroy_event(context);
+        context.remove_witness(self);
         // SAFETY: S6. `examine` proved it idle and unvisited and took it off the shelf, so no lease and no guest uses
         // the handle, now or later: every number on it is complete, and who visits for one turns round at once. Or it is
         // the runtime's own, which only turns use, and the last is over.

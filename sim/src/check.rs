@@ -47,7 +47,7 @@ use crate::drive::watch::{self, Task, Watch};
 use crate::drive::world::Stop;
 use crate::driver::{Builder, Report, Sim};
 use crate::fault::Fault;
-use crate::kernel::KernelFunction;
+use crate::kernel::{KernelFunction, Library};
 use crate::profile::Profile;
 use parking_lot::Mutex;
 use std::fmt;
@@ -133,6 +133,12 @@ impl Config {
         self
     }
 
+    /// All kernels of a library.
+    pub fn kernels(mut self, library: &Library) -> Self {
+        self.builder = self.builder.kernels(library);
+        self
+    }
+
     /// The device has no memory pools; see [`Builder::without_pools`](crate::driver::Builder::without_pools).
     pub fn without_pools(mut self) -> Self {
         self.builder = self.builder.without_pools();
@@ -158,9 +164,10 @@ impl Config {
         self
     }
 
-    /// Warnings fail as well.
+    /// Warnings fail as well. Kernels that write memory which nothing wrote then run twice, to see whether they read it.
     pub fn deny_warnings(mut self) -> Self {
         self.deny_warnings = true;
+        self.builder = self.builder.probe_kernels();
         self
     }
 

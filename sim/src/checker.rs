@@ -310,6 +310,11 @@ impl Checkers {
         self.order.learns_nothing(thread);
     }
 
+    /// A host function lets others run: they know of what it did so far, and not of what it does from then on.
+    pub(crate) fn function_pauses(&mut self) {
+        self.order.function_pauses();
+    }
+
     /// A thread begins a call about host memory; see [`registration`].
     pub(crate) fn range_call_begins(&mut self, thread: HostThread, region: Region) {
         self.in_flight.begin(thread, region, &mut self.findings);

@@ -203,6 +203,7 @@ pub struct Builder {
     patience: Duration,
     pub(crate) reuse: Option<Reuse>,
     pub(crate) quiet_max: u64,
+    probes_kernels: bool,
 }
 
 impl Default for Builder {
@@ -221,6 +222,7 @@ impl Default for Builder {
             patience: Duration::from_secs(5),
             reuse: None,
             quiet_max: u64::MAX,
+            probes_kernels: false,
         }
     }
 }
@@ -262,6 +264,12 @@ impl Builder {
         self
     }
 
+    /// All kernels of a library.
+    pub fn kernels(mut self, library: &Library) -> Self {
+        Arc::make_mut(&mut self.kernels).extend(library);
+        self
+    }
+
     /// How much memory the device has, in bytes; what the profile says unless said.
     pub fn device_bytes(mut self, bytes: u64) -> Self {
         self.device_bytes = Some(bytes);
@@ -284,6 +292,12 @@ impl Builder {
     /// In which order addresses and handles are handed out again; as the seed has it unless said.
     pub fn reuse(mut self, reuse: Reuse) -> Self {
         self.reuse = Some(reuse);
+        self
+    }
+
+    /// Kernels that write what nothing wrote run twice, to see whether they read it: [`Engine::probe_kernels`].
+    pub fn probe_kernels(mut self) -> Self {
+        self.probes_kernels = true;
         self
     }
 
@@ -352,6 +366,9 @@ impl Builder {
             engine.set_device_bytes(bytes);
         }
         engine.set_reuse(self.reuse.unwrap_or_default());
+        if self.probes_kernels {
+            engine.probe_kernels();
+        }
         let mut world = World::new(engine, schedule, Trace::new(self.rows), self.steps_max);
         world.patience = self.patience;
         world.quiet_max = self.quiet_max;
@@ -477,6 +494,13 @@ impl Sim {
     pub fn kernel<S, F: KernelFunction<S>>(&self, name: &str, function: F) {
         let mut world = self.shared().world.lock();
         world.engine.add_kernel(name, function);
+        name_kernels(&mut world);
+    }
+
+    /// Adds all kernels of a library; modules loaded before find them too.
+    pub fn kernels(&self, library: &Library) {
+        let mut world = self.shared().world.lock();
+        world.engine.add_kernels(library);
         name_kernels(&mut world);
     }
 

@@ -48,6 +48,7 @@ mod host_function;
 mod mark;
 mod memory;
 mod module;
+mod probe;
 mod registration;
 mod reset;
 mod run;
@@ -274,8 +275,15 @@ pub struct Engine {
     pins_longest: usize,
     /// Page-locked memory that was freed: kept mapped for a while.
     freed_pins: VecDeque<PinnedBlock>,
-    /// Host ranges that went back to the system while work was pending.
-    gone: Vec<registration::Gone>,
+    /// Host ranges that went back to the system while work was pending, or graphs had names of such.
+    gone: VecDeque<registration::Gone>,
+    /// How many did, ever.
+    ranges_gone: u64,
+    /// Kernels that write what nothing wrote are run twice, to see whether they read it.
+    probes_kernels: bool,
+    gaps: Vec<probe::Gaps>,
+    /// For a node that runs: how many had when its graph was recorded, and so its memory named.
+    named_at: Option<u64>,
     reuse: Reuse,
     modules: Table<module::Module>,
     functions: Table<module::Function>,
@@ -333,7 +341,11 @@ impl Engine {
             pins_by_base: BTreeMap::new(),
             pins_longest: 0,
             freed_pins: VecDeque::new(),
-            gone: Vec::new(),
+            gone: VecDeque::new(),
+            probes_kernels: false,
+            gaps: Vec::new(),
+            ranges_gone: 0,
+            named_at: None,
             reuse: Reuse::default(),
             modules: Table::new(),
             functions: Table::new(),
@@ -389,6 +401,18 @@ impl Engine {
     /// Adds a kernel that modules loaded from now on, and those loaded already, will find under this name.
     pub fn add_kernel<S, F: KernelFunction<S>>(&mut self, name: &str, function: F) {
         Arc::make_mut(&mut self.kernels).add(name, function);
+    }
+
+    /// Kernels whose [`Write`](crate::kernel::Write) arguments hold bytes that nothing wrote run twice, with different such
+    /// bytes: where what they write differs, they have read them, and are told to have. Without it only `Read` arguments
+    /// are asked.
+    pub fn probe_kernels(&mut self) {
+        self.probes_kernels = true;
+    }
+
+    /// Adds all kernels of a library, as [`add_kernel`](Self::add_kernel) does.
+    pub fn add_kernels(&mut self, library: &Library) {
+        Arc::make_mut(&mut self.kernels).extend(library);
     }
 
     /// Its kernels.

@@ -7,7 +7,8 @@
 //! |---|---|---|
 //! | [`Read<'_, T>`](Read) | a pointer | reads |
 //! | [`Write<'_, T>`](Write) | a pointer | writes, and may read |
-//! | `u8` … `u64`, `i8` … `i64`, `usize`, `f32`, `f64` | a scalar | |
+//! | `u8` … `u128`, `i8` … `i128`, `usize`, `isize`, `f32`, `f64`, `bool` | a scalar | |
+//! | [`Value<T>`](Value) | a scalar: a structure, or an array, of up to 16 bytes | |
 //! | [`LaunchConfig`] | none | |
 //!
 //! ```
@@ -112,14 +113,23 @@ pub enum Bound {
 }
 
 impl Bound {
-    fn bytes(&self) -> &[u8] {
+    /// The same, with memory of its own.
+    pub(crate) fn duplicate(&self) -> Self {
+        match self {
+            Self::Memory { block, start, bytes } => Self::Memory { block: block.clone(), start: *start, bytes: *bytes },
+            Self::Scalar(words) => Self::Scalar(*words),
+            Self::Launch(config) => Self::Launch(*config),
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
         match self {
             Self::Memory { block, start, bytes } => &block.bytes()[*start..*start + *bytes],
             _ => &[],
         }
     }
 
-    fn bytes_mut(&mut self) -> &mut [u8] {
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         match self {
             Self::Memory { block, start, bytes } => &mut block.bytes_mut()[*start..*start + *bytes],
             _ => &mut [],
@@ -188,7 +198,59 @@ macro_rules! scalars {
     )*};
 }
 
-scalars!(u8 u16 u32 u64 usize i8 i16 i32 i64 f32 f64);
+scalars!(u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize f32 f64);
+
+impl Parameter for bool {
+    type Item<'a> = bool;
+    const KIND: ParameterKind = ParameterKind::Scalar(1);
+
+    fn bind(bound: &mut Bound) -> bool {
+        u8::bind(bound) != 0
+    }
+}
+
+/// A structure that a kernel takes by value, of up to 16 bytes. A larger one fits no argument: its launches are refused.
+///
+/// ```
+/// use tenure_sim::kernel::{Library, Value, Write};
+///
+/// #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+/// #[repr(C)]
+/// struct Line {
+///     slope: f32,
+///     start: f32,
+/// }
+///
+/// let mut kernels = Library::new();
+/// kernels.add("line", |line: Value<Line>, mut y: Write<'_, f32>| {
+///     (0..).zip(y.iter_mut()).for_each(|(x, y)| *y = line.start + line.slope * x as f32);
+/// });
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Value<T>(pub T);
+
+impl<T> Deref for Value<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T: Pod> Parameter for Value<T> {
+    type Item<'a> = Value<T>;
+    const KIND: ParameterKind = ParameterKind::Scalar(size_of::<T>());
+
+    fn bind(bound: &mut Bound) -> Value<T> {
+        match bound {
+            Bound::Scalar(words) if size_of::<T>() <= size_of_val(words) => {
+                let bytes: &[u8] = bytemuck::bytes_of(words);
+                Value(bytemuck::pod_read_unaligned(&bytes[..size_of::<T>()]))
+            }
+            _ => Value(T::zeroed()),
+        }
+    }
+}
 
 /// A closure that can be a kernel: up to 16 [`Parameter`]s, no result. `Signature` is there for type inference alone.
 pub trait KernelFunction<Signature>: Send + Sync + 'static {
@@ -304,6 +366,15 @@ impl Library {
         self.kernels.push(Arc::new(Kernel::new(name, function)));
         self.by_name.insert(name.to_owned(), id);
         id
+    }
+
+    /// Adds all kernels of another library, in their order.
+    pub fn extend(&mut self, other: &Self) {
+        for kernel in &other.kernels {
+            let id = KernelId(u32::try_from(self.kernels.len()).unwrap_or(u32::MAX));
+            self.kernels.push(kernel.clone());
+            self.by_name.insert(kernel.name.clone(), id);
+        }
     }
 
     /// The kernel of this name.

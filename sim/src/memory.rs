@@ -451,6 +451,19 @@ impl DeviceMemory {
     pub fn is_written(&self, slot: u32, offset: u64, bytes: u64) -> bool {
         self.slots[slot as usize].written.covers(offset, offset + bytes)
     }
+
+    /// The parts of a range that were not written since the allocation, from the range's start on.
+    pub(crate) fn unwritten(&self, slot: u32, offset: u64, bytes: u64) -> Vec<std::ops::Range<usize>> {
+        let end = offset + bytes;
+        let (mut gaps, mut at) = (Vec::new(), offset);
+        for (from, to) in self.slots[slot as usize].written.ranges.iter().copied().chain([(end, end)]) {
+            if at < from.min(end) {
+                gaps.push((at - offset) as usize..(from.min(end) - offset) as usize);
+            }
+            at = at.max(to);
+        }
+        gaps
+    }
 }
 
 /// Ranges that were written, sorted and apart. Past a bound the gaps between them count as written: fewer warnings.

@@ -110,6 +110,7 @@ impl<D: Driver> StreamState<D> {
             }
         };
         context.adoptions.note(&state);
+        context.add_witness(&state);
         Ok(state)
     }
 
@@ -171,8 +172,9 @@ impl<D: Driver> StreamState<D> {
             context.adoptions.forget(self);
         }
         self.destroy_event(context);
+        context.remove_witness(self);
         let mark = adoption.mark.lock().take();
-        // Nobody else has it: copies are made and let go inside of visits.
+        // Nobody else has it: copies are made and let go inside of visits, or by who asks a witness.
         if let Some(Ok(mark)) = mark.map(Arc::try_unwrap) {
             context.event_destroy(mark);
         }

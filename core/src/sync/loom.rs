@@ -532,6 +532,22 @@ pub mod thread {
         Some(JoinHandle { thread, handle })
     }
 
+    /// Work that another thread does.
+    #[derive(Debug)]
+    pub struct Aside(std::cell::Cell<Option<JoinHandle<()>>>);
+
+    impl Aside {
+        /// Waits for its end, since no time passes: whether that was no panic.
+        pub fn has_ended_by(&self, _end: super::clock::Instant) -> bool {
+            self.0.take().is_none_or(|thread| thread.join().is_ok())
+        }
+    }
+
+    /// Has `body` run on a thread of its own.
+    pub fn aside(name: &str, body: impl FnOnce() + Send + 'static) -> Option<Aside> {
+        spawn(name, body).map(|thread| Aside(std::cell::Cell::new(Some(thread))))
+    }
+
     /// Lets others go on for a moment, where there is nothing to wait for but time.
     pub fn pause() {
         ::loom::thread::yield_now();

@@ -364,6 +364,23 @@ pub mod thread {
         std::thread::Builder::new().name(name.to_owned()).spawn(body).ok()
     }
 
+    /// Work that another thread does, which is waited for up to a moment and then left to itself.
+    #[derive(Debug)]
+    pub struct Aside(std::sync::Arc<super::aside::Outcome>);
+
+    impl Aside {
+        /// Waits until the work has ended or `end` has come; whether it has ended, and not by a panic.
+        pub fn has_ended_by(&self, end: std::time::Instant) -> bool {
+            self.0.by(end)
+        }
+    }
+
+    /// Has `body` run on a thread of its own: one that has lately done such work and waits for more, or a new one of this
+    /// name. `None` where there is none to be had.
+    pub fn aside(name: &str, body: impl FnOnce() + Send + 'static) -> Option<Aside> {
+        super::aside::start(name, Box::new(body)).map(Aside)
+    }
+
     /// Waits a little for what another thread is about to do, longer the more often it was tried.
     pub fn pause_brief(tries: &mut u32) {
         *tries += 1;
@@ -379,6 +396,119 @@ pub mod thread {
     pub fn pause() {
         if !super::coop::yield_blocked() {
             std::thread::sleep(std::time::Duration::from_micros(50));
+        }
+    }
+}
+
+/// Threads for work that may never return. To start a thread and see its end takes some ten times as long as to wake one,
+/// so one that is done waits a moment for more.
+mod aside {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
+    use parking_lot::{Condvar, Mutex};
+
+    use crate::life::forks;
+
+    /// How many threads wait, and for how long.
+    const IDLE_MAX: usize = 2;
+    const IDLE_FOR: Duration = Duration::from_millis(100);
+
+    /// Those that wait, with the process that they are in: a forked child has none of its parent's. Only ever tried by who
+    /// asks for work to be done: a child may find it locked for good.
+    static IDLE: Mutex<Vec<(u32, Arc<Desk>)>> = Mutex::new(Vec::new());
+
+    /// Whether the work has ended; `false`, by a panic. Not std's channels, which wait by the park token of the user's thread.
+    #[derive(Debug, Default)]
+    pub struct Outcome {
+        ended: Mutex<Option<bool>>,
+        changed: Condvar,
+    }
+
+    impl Outcome {
+        /// Waits for it until then.
+        pub fn by(&self, end: Instant) -> bool {
+            let mut ended = self.ended.lock();
+            while ended.is_none() && !self.changed.wait_until(&mut ended, end).timed_out() {}
+            *ended == Some(true)
+        }
+
+        fn tell(&self, outcome: bool) {
+            *self.ended.lock() = Some(outcome);
+            self.changed.notify_all();
+        }
+    }
+
+    struct Job {
+        body: Box<dyn FnOnce() + Send>,
+        outcome: Arc<Outcome>,
+    }
+
+    /// Where a thread finds its next work.
+    #[derive(Default)]
+    struct Desk {
+        job: Mutex<Option<Job>>,
+        changed: Condvar,
+    }
+
+    pub fn start(name: &str, body: Box<dyn FnOnce() + Send>) -> Option<Arc<Outcome>> {
+        let outcome = Arc::new(Outcome::default());
+        let job = Job { body, outcome: outcome.clone() };
+        match take() {
+            Some(desk) => {
+                *desk.job.lock() = Some(job);
+                desk.changed.notify_one();
+            }
+            None => drop(super::thread::spawn(name, move || serve(job))?),
+        }
+        Some(outcome)
+    }
+
+    fn take() -> Option<Arc<Desk>> {
+        let mut idle = IDLE.try_lock()?;
+        idle.retain(|(process, _)| *process == forks());
+        idle.pop().map(|(_, desk)| desk)
+    }
+
+    fn serve(mut job: Job) {
+        let desk = Arc::new(Desk::default());
+        loop {
+            let outcome = catch_unwind(AssertUnwindSafe(job.body));
+            // Listed before it is told: who asks for more next finds this thread.
+            let stays = is_listed(&desk);
+            job.outcome.tell(outcome.map_err(std::mem::forget).is_ok());
+            match if stays { desk.next() } else { None } {
+                Some(next) => job = next,
+                None => return,
+            }
+        }
+    }
+
+    fn is_listed(desk: &Arc<Desk>) -> bool {
+        // Under Miri every thread is to end before the process does.
+        let idle = IDLE.try_lock().filter(|idle| idle.len() < IDLE_MAX && !cfg!(miri));
+        idle.map(|mut idle| idle.push((forks(), desk.clone()))).is_some()
+    }
+
+    impl Desk {
+        /// The next work; `None` when none has come for a while.
+        fn next(self: &Arc<Self>) -> Option<Job> {
+            let mut job = self.job.lock();
+            loop {
+                let timed_out = job.is_none() && self.changed.wait_for(&mut job, IDLE_FOR).timed_out();
+                // Who has taken the desk off the list brings work.
+                if job.is_some() || timed_out && self.is_unlisted() {
+                    return job.take();
+                }
+            }
+        }
+
+        fn is_unlisted(self: &Arc<Self>) -> bool {
+            let mut idle = IDLE.lock();
+            let before = idle.len();
+            idle.retain(|(_, desk)| !Arc::ptr_eq(desk, self));
+            idle.len() < before
         }
     }
 }
@@ -470,6 +600,29 @@ mod tests {
             }
         }
         turns.1.notify_all();
+    }
+
+    #[test]
+    fn r5_work_aside_is_waited_for_until_it_ends_or_time_is_up() {
+        let after = |seconds| std::time::Instant::now() + Duration::from_secs(seconds);
+        let start = |body: Box<dyn FnOnce() + Send>| super::thread::aside("aside", body).expect("a thread");
+        for _ in 0..100 {
+            assert!(start(Box::new(|| {})).has_ended_by(after(120)), "it ends at once");
+        }
+        let (release, held) = channel::<()>();
+        let stuck = start(Box::new(move || drop(held.recv())));
+        assert!(!stuck.has_ended_by(after(0)), "it is left to itself");
+        assert!(start(Box::new(|| {})).has_ended_by(after(120)), "what is stuck holds up no other work");
+        drop(release);
+        assert!(stuck.has_ended_by(after(120)), "it can be asked again");
+    }
+
+    #[test]
+    fn r5_work_aside_that_panics_says_so_and_spoils_nothing() {
+        let after = std::time::Instant::now() + Duration::from_secs(120);
+        let body = || std::panic::resume_unwind(Box::new("planned"));
+        assert!(!super::thread::aside("aside", body).expect("a thread").has_ended_by(after), "it panicked");
+        assert!(super::thread::aside("aside", || {}).expect("a thread").has_ended_by(after));
     }
 
     #[test]

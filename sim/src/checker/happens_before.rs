@@ -375,6 +375,26 @@ impl HappensBefore {
         }
     }
 
+    /// The running host function lets others run.
+    pub(crate) fn function_pauses(&mut self) {
+        let Some(pending) = self.function.and_then(|op| self.pending.get(&op)) else { return };
+        let branch = pending.node.and_then(|(launch, index)| {
+            let launch = self.launches.get_mut(&launch)?;
+            let branch = launch.branches[index as usize] as usize;
+            launch.lanes[branch].as_mut()
+        });
+        let lane = match (branch, self.streams.get_mut(&pending.stream)) {
+            (Some(lane), _) => lane,
+            (None, Some(at)) => {
+                at.offset += 1;
+                &mut at.lane
+            }
+            (None, None) => return,
+        };
+        self.host.learn(lane.position());
+        lane.step();
+    }
+
     // --- graphs
 
     fn graph_launched(&mut self, executable: ExecutableId, op: OpId, first: OpId, shape: &Arc<GraphShape>) {

@@ -125,6 +125,9 @@ impl Seat {
             return world;
         }
         world.turns.ready(self.number());
+        if self.is_function.get() {
+            world.checkers.function_pauses();
+        }
         self.hand_on(world)
     }
 

@@ -203,7 +203,7 @@ impl Engine {
         // Memory of a graph exists from a launch on.
         capture.slots.iter().for_each(|slot| self.memory.unname(*slot));
         let id = self.fresh_graph();
-        let graph = Graph::from_capture(id, capture.nodes, capture.slots);
+        let graph = Graph::from_capture(id, capture.nodes, capture.slots, self.ranges_gone);
         let key = self.graphs.insert(graph);
         let handle = GraphHandle(self.handle(GRAPHS, key));
         self.push_capture_ended(capture.id, Some(id), Code::SUCCESS);

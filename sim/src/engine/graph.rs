@@ -36,6 +36,8 @@ pub(super) struct GraphData {
     shape: Arc<GraphShape>,
     /// Memory that its nodes allocate.
     slots: Vec<u32>,
+    /// How many host ranges had gone back to the system when it was recorded.
+    recorded: u64,
 }
 
 #[derive(Debug)]
@@ -107,7 +109,7 @@ impl GraphRun {
 
 impl Graph {
     /// A graph of what a capture recorded: nodes that only order are replaced by the edges that they stand for.
-    pub(super) fn from_capture(id: GraphId, captured: Vec<CapturedNode>, slots: Vec<u32>) -> Self {
+    pub(super) fn from_capture(id: GraphId, captured: Vec<CapturedNode>, slots: Vec<u32>, recorded: u64) -> Self {
         // For each captured node: what a node after it is after, as numbers of the graph's nodes.
         let mut stands_for: Vec<Vec<u32>> = Vec::with_capacity(captured.len());
         let mut nodes: Vec<Node> = Vec::new();
@@ -124,12 +126,12 @@ impl Graph {
                 }
             }
         }
-        Self { id, data: Arc::new(GraphData::new(nodes, slots)) }
+        Self { id, data: Arc::new(GraphData::new(nodes, slots, recorded)) }
     }
 }
 
 impl GraphData {
-    fn new(nodes: Vec<Node>, slots: Vec<u32>) -> Self {
+    fn new(nodes: Vec<Node>, slots: Vec<u32>, recorded: u64) -> Self {
         let mut successors = vec![Vec::new(); nodes.len()];
         for (index, node) in nodes.iter().enumerate() {
             for earlier in &node.after {
@@ -138,7 +140,7 @@ impl GraphData {
         }
         let shape = nodes.iter().map(|node| ShapeNode { work: node.work.kind(), after: node.after.clone() });
         let shape = Arc::new(GraphShape { nodes: shape.collect() });
-        Self { nodes, successors, shape, slots }
+        Self { nodes, successors, shape, slots, recorded }
     }
 
     /// Whether an executable of `self` can be updated to do what `other` does.
@@ -412,7 +414,9 @@ impl Engine {
         let is_running = |run: &&mut GraphRun| run.states.get(node as usize) == Some(&NodeState::Running);
         let Some(run) = self.run_on(stream).filter(is_running) else { return Step::NotReady };
         let (op, data) = (run.op(node), Arc::clone(&run.data));
+        self.named_at = Some(data.recorded);
         let done = self.execute(op, stream, &data.nodes[node as usize].work);
+        self.named_at = None;
         // The last node's end releases the content if nobody else has it: not while it is held here.
         drop(data);
         if done.is_ok() {

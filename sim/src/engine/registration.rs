@@ -45,8 +45,12 @@ pub(super) struct Gone {
     range: Range<usize>,
     /// Operations submitted from here on mean whatever lies there now.
     before: OpId,
+    /// How many went before it.
+    number: u64,
 }
 
+/// How many ranges that went back to the system are remembered while graphs live.
+const GONE_MAX: usize = 1024;
 /// How many freed blocks are kept, and the largest that is.
 const FREED_MAX: usize = 64;
 const FREED_BYTES_MAX: usize = 1 << 20;
@@ -334,20 +338,35 @@ impl Engine {
         for slot in slots {
             self.pins[slot as usize].gone = true;
         }
-        if !self.busy.is_empty() {
-            self.gone.push(Gone { range: start..end, before: OpId(self.next.op) });
+        if !self.busy.is_empty() || self.has_graphs() {
+            if self.gone.len() >= GONE_MAX {
+                self.gone.pop_front();
+            }
+            let before = OpId(self.next.op);
+            self.gone.push_back(Gone { range: start..end, before, number: self.ranges_gone });
         }
+        self.ranges_gone += 1;
     }
 
     /// Whether a range, as an operation names it, went back to the system after the operation was submitted.
     fn is_gone(&self, op: OpId, start: usize, end: usize) -> bool {
-        let hit = |gone: &Gone| op < gone.before && gone.range.start < end && start < gone.range.end;
+        let is_later = |gone: &Gone| match self.named_at {
+            Some(recorded) => recorded <= gone.number,
+            None => op < gone.before,
+        };
+        let hit = |gone: &Gone| is_later(gone) && gone.range.start < end && start < gone.range.end;
         self.gone.iter().any(hit)
     }
 
     /// Nothing is pending that could still name memory that is gone.
     pub(super) fn forget_gone(&mut self) {
-        self.gone.clear();
+        if !self.gone.is_empty() && !self.has_graphs() {
+            self.gone.clear();
+        }
+    }
+
+    fn has_graphs(&self) -> bool {
+        self.graphs.len() + self.executables.len() > 0
     }
 
     /// Host code touches memory: it must not be what the driver has taken back, nor lie beyond what the driver gave.
@@ -377,7 +396,7 @@ impl Engine {
         writes: bool,
     ) -> Result<(HostPointer, RegistrationId), BadAccess> {
         let pin = self.pins.get(slot as usize).filter(|pin| !pin.ended).ok_or(BadAccess::Unregistered)?;
-        let offset = (offset as usize).checked_sub(pin.base & 0xfff).ok_or(BadAccess::Wild)?;
+        let offset = (offset as usize).checked_sub(pin.base & 0xfff).ok_or(BadAccess::Unregistered)?;
         if offset.checked_add(bytes as usize).is_none_or(|end| end > pin.bytes) {
             return Err(BadAccess::OutOfRange);
         }

@@ -407,6 +407,7 @@ impl Engine {
         let Some(kernel) = self.kernels.kernel(id).map(Arc::clone) else { return Ok(()) };
         let (mut bounds, mut lent) = (std::mem::take(&mut self.bounds), std::mem::take(&mut self.lent));
         let bound = self.bind(op, &kernel, config, arguments, &mut bounds, &mut lent);
+        let twin = bound.is_ok().then(|| self.run_twin(&kernel, &bounds)).flatten();
         let ran = bound.and_then(|()| {
             catch_unwind(AssertUnwindSafe(|| kernel.run(&mut bounds))).map_err(|payload| {
                 let message = crate::drive::seat::text(&*payload).into();
@@ -416,6 +417,7 @@ impl Engine {
                 Code::LAUNCH_FAILURE
             })
         });
+        self.compare_twin(op, twin.filter(|_| ran.is_ok()), &bounds);
         self.unbind(&mut bounds, &mut lent, ran.is_ok());
         (self.bounds, self.lent) = (bounds, lent);
         ran
@@ -437,6 +439,7 @@ impl Engine {
                 ParameterKind::Scalar(_) => (Bound::Scalar(scalar(given.next())), Lent::Nothing),
                 ParameterKind::Pointer { access, align, .. } => {
                     let (address, bytes) = pointer(given.next());
+                    self.note_gaps(bounds.len(), address, bytes, access);
                     self.bind_pointer(op, address, bytes, access, align, arguments)?
                 }
             };

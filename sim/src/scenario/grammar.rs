@@ -224,8 +224,10 @@ pub enum Mishap {
     HangOperation(u64),
     /// The device is lost as the n-th operation starts.
     LoseAt(u64, Code),
-    /// The device is lost now: also a reset, a fork seen from the child, a driver that was unloaded.
+    /// The device is lost now: also a fork seen from the child, a driver that was unloaded.
     Lose(Code),
+    /// Other code resets the device.
+    Reset,
 }
 
 /// What other code does, with raw calls.

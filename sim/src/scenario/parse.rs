@@ -722,7 +722,7 @@ fn mishap(input: &mut Input<'_>, first: &str) -> ModalResult<Mishap> {
         }
         "reset" => {
             keyword(input, "device", "`device`")?;
-            Mishap::Lose(Code::ILLEGAL_ADDRESS)
+            Mishap::Reset
         }
         "unload" => {
             keyword(input, "driver", "`driver`")?;

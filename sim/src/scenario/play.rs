@@ -1239,6 +1239,11 @@ impl Player<'_> {
             Mishap::HangOperation(nth) => Fault::HangOperation { nth },
             Mishap::LoseAt(nth, code) => Fault::LoseDevice { nth, code },
             Mishap::Lose(code) => return sim.lose_device(code),
+            Mishap::Reset => {
+                // One that is lost stays so.
+                let _refused = sim.reset_device();
+                return;
+            }
         });
     }
 }

@@ -18,6 +18,8 @@ const CALLERS: [(CaptureMode, &str, &str); 8] = [
     (CaptureMode::Relaxed, "relaxed", "other-thread"),
 ];
 const REGISTERED: usize = 8192;
+/// How many kernels a stream has that a row asks about: enough for the slowest build to ask before they have run.
+const KERNELS_ASKED_ABOUT: usize = 8;
 
 /// The situation in which a call is made.
 struct Scene<D: Driver> {
@@ -109,7 +111,8 @@ fn line<D: Driver>(
     (mode, mode_name, caller): &(CaptureMode, &str, &str),
     (name, call): &(&'static str, Call<D>),
 ) -> Result<String, String> {
-    let scene = Scene::set(bed, *mode).map_err(|error| format!("{mode_name} {caller} {name}: {error}"))?;
+    let kernels = if name.contains("busy") { KERNELS_ASKED_ABOUT } else { 1 };
+    let scene = Scene::set(bed, *mode, kernels).map_err(|error| format!("{mode_name} {caller} {name}: {error}"))?;
     let is_relaxed = caller.ends_with("relaxed-exchange");
     let made = || if is_relaxed { scene.relaxed(*call) } else { call(&scene) };
     let returned = match caller.starts_with("other-thread") {
@@ -141,8 +144,8 @@ fn taken<T>(thing: &Mutex<Option<T>>, end: impl FnOnce(T) -> i32) -> i32 {
 }
 
 impl<D: Driver> Scene<D> {
-    /// A capture of one kernel, with all objects that calls name.
-    fn set(bed: Arc<Bed<D>>, mode: CaptureMode) -> Result<Self, String> {
+    /// A capture of one kernel, with all objects that calls name; the busy stream has so many kernels.
+    fn set(bed: Arc<Bed<D>>, mode: CaptureMode, kernels: usize) -> Result<Self, String> {
         let text = |error: D::Error| error.to_string();
         let (captured, other) = (bed.stream()?, bed.stream()?);
         let memory = bed.driver.malloc(64).map_err(text)?;
@@ -152,13 +155,15 @@ impl<D: Driver> Scene<D> {
         bed.register(host.offset(REGISTERED), 4096);
         let done = bed.recorded(&other)?;
         bed.synchronize(&other);
-        let busy = bed.busy_stream()?;
-        let pending = bed.recorded(&busy)?;
         bed.begin(&other, CaptureMode::Relaxed);
         bed.spin(&other);
         let graph = bed.driver.capture_end(&other).map_err(text)?;
         let executable = Mutex::new(Some(bed.driver.graph_instantiate(&graph).map_err(text)?));
         let (graph, module) = (Mutex::new(Some(graph)), Mutex::new(Some(bed.module().map_err(text)?)));
+        // Last, since what stands above may take longer than a kernel does.
+        let busy = bed.busy_stream()?;
+        (1..kernels).for_each(|_| _ = bed.spin(&busy));
+        let pending = bed.recorded(&busy)?;
         bed.begin(&captured, mode);
         bed.spin(&captured);
         let inside = Mutex::new(Some(bed.recorded(&captured)?));
