@@ -542,11 +542,11 @@ impl<D: Driver> Graph<D> {
     /// Makes it ready to launch.
     ///
     /// # Errors
-    /// `Closed`; the driver's.
+    /// `Closed`, `Backlog`; the driver's.
     pub fn instantiate(&self) -> Result<Executable<D>> {
         let mut may = MayWait::here()?;
         let context = &self.anchor.context;
-        context.check_open()?;
+        self.anchor.check_open()?;
         let raw = context.guarded(&mut may, Call::GraphInstantiate, |driver| driver.graph_instantiate(self.raw()))?;
         Ok(Executable {
             raw: Some(raw),

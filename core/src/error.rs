@@ -52,6 +52,15 @@ impl StdError for DriverFailure {}
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
+    /// Too much that was let go waits for the device, or adopted streams have become too many: nothing is made that would
+    /// add to it, until some of it has gone (R12).
+    Backlog {
+        /// How many things wait, or adopted streams there are.
+        pending: usize,
+        /// How many there may be: [`Config::backlog_max`](crate::Config::backlog_max) or
+        /// [`Config::adopted_max`](crate::Config::adopted_max).
+        max: usize,
+    },
     /// The runtime was shut down.
     Closed,
     /// The driver refused a call that this operation needed.
@@ -165,6 +174,9 @@ impl From<PinError> for Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Backlog { pending, max } => {
+                write!(f, "too much waits for the device: {pending} things, and there may be {max}")
+            }
             Self::Closed => f.write_str("the runtime was shut down"),
             Self::Driver(failure) => failure.fmt(f),
             Self::Lost(failure) => write!(f, "the device is lost, since {failure}"),

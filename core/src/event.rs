@@ -45,7 +45,7 @@ impl<D: Driver> Event<D> {
     pub(crate) fn record(stream: &Stream<D>, timing: Timing) -> Result<Self> {
         let anchor = stream.anchor().clone();
         let context = &anchor.context;
-        context.check_open()?;
+        anchor.check_open()?;
         stream.state().check_takes_work(context)?;
         let state = stream.state();
         let gate = state.gate_or(|| is_within(Place::Hold)).ok_or(Misuse::InsideHold)?;

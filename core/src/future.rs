@@ -94,6 +94,17 @@ impl<D: Driver> Future for Completion<D> {
     }
 }
 
+impl<D: Driver> Drop for Completion<D> {
+    /// Nothing of it stays with the runtime (R12). Where the work is known to be over, the task is still told.
+    fn drop(&mut self) {
+        if let Some(notice) = self.notice.take()
+            && !self.is_complete()
+        {
+            self.anchor.reclaim.withdraw(notice);
+        }
+    }
+}
+
 /// Becomes ready with the elements of a copy to the host: whoever polls it last copies them out of staging memory.
 ///
 /// # Errors

@@ -118,6 +118,12 @@ pub struct Notice {
 struct Told {
     outcome: Option<Result<()>>,
     waker: Option<Waker>,
+    /// Where a turn filed it last.
+    place: Option<(StreamId, u64, u64)>,
+    /// Its task is gone: nobody wants to know.
+    is_withdrawn: bool,
+    /// It was taken out of the queue for that.
+    is_out: bool,
 }
 
 impl Notice {
@@ -139,6 +145,35 @@ impl Notice {
     /// Whether there is an outcome.
     pub fn is_set(&self) -> bool {
         self.state.lock().outcome.is_some()
+    }
+
+    /// Whether nobody wants to know.
+    fn is_withdrawn(&self) -> bool {
+        self.state.lock().is_withdrawn
+    }
+
+    /// Whether nobody wants to know; it is then noted to be out.
+    fn take_out(&self) -> bool {
+        let mut told = self.state.lock();
+        told.is_out = told.is_withdrawn;
+        told.is_out
+    }
+
+    /// Whether nobody is to be told any more: there is an outcome, or nobody wants to know.
+    fn is_over(&self) -> bool {
+        let told = self.state.lock();
+        told.is_withdrawn || told.outcome.is_some()
+    }
+
+    /// Nobody wants to know any more. `false`: the outcome is here, so that nothing lies with the runtime.
+    fn withdraw(&self) -> bool {
+        let (is_first, waker) = {
+            let mut told = self.state.lock();
+            told.is_withdrawn = true;
+            (told.outcome.is_none(), told.waker.take())
+        };
+        drop(waker);
+        is_first
     }
 
     /// Sets the outcome, if there is none, and wakes the task.
@@ -269,6 +304,10 @@ struct Incoming<D: Driver> {
     notices: Vec<std::sync::Arc<Notice>>,
     /// How many notices may lie here before those that are told are sorted out.
     notices_kept: usize,
+    /// Notices whose tasks are gone, for the next turn to take out.
+    withdrawn: Vec<std::sync::Arc<Notice>>,
+    /// How many of them may lie here before those that are in the queue are sorted out.
+    withdrawn_kept: usize,
     /// Set once, at the end: nothing comes in any more.
     is_closed: bool,
 }
@@ -276,10 +315,38 @@ struct Incoming<D: Driver> {
 impl<D: Driver> Incoming<D> {
     fn note(&mut self, notice: &std::sync::Arc<Notice>) {
         if self.notices.len() >= self.notices_kept {
-            self.notices.retain(|notice| !notice.is_set());
+            self.notices.retain(|notice| !notice.is_over());
             self.notices_kept = self.notices.len().max(Self::NOTICES_KEPT / 2) * 2;
         }
         self.notices.push(notice.clone());
+    }
+
+    /// Takes a notice out whose task is gone, where that is cheap; otherwise leaves it to a turn. Gives what is out, to be
+    /// dropped without the lock.
+    fn withdraw(&mut self, notice: std::sync::Arc<Notice>) -> Vec<Retired<D>> {
+        let is_it = |retired: &Retired<D>| matches!(&retired.resource, Resource::Notice(last) if std::sync::Arc::ptr_eq(last, &notice));
+        if self.queue.back().is_some_and(is_it) {
+            return self.queue.pop_back().into_iter().collect();
+        }
+        self.withdrawn.push(notice);
+        match self.withdrawn.len() < self.withdrawn_kept.max(self.queue.len() / 2) {
+            true => Vec::new(),
+            false => self.sort_out(),
+        }
+    }
+
+    /// Nobody has taken a turn for long. What an earlier one has taken stays listed for the next.
+    fn sort_out(&mut self) -> Vec<Retired<D>> {
+        let mut gone = Vec::new();
+        for retired in std::mem::take(&mut self.queue) {
+            match &retired.resource {
+                Resource::Notice(notice) if notice.take_out() => gone.push(retired),
+                _ => self.queue.push_back(retired),
+            }
+        }
+        self.withdrawn.retain(|notice| !notice.state.lock().is_out);
+        self.withdrawn_kept = self.withdrawn.len().max(Self::NOTICES_KEPT / 2) * 2;
+        gone
     }
 
     const NOTICES_KEPT: usize = 64;
@@ -361,11 +428,18 @@ impl<D: Driver> Default for Reclaim<D> {
 impl<D: Driver> Reclaim<D> {
     /// An empty queue.
     pub fn new() -> Self {
-        let (queue, notices) = (VecDeque::new(), Vec::new());
-        let notices_kept = Incoming::<D>::NOTICES_KEPT;
+        let kept = Incoming::<D>::NOTICES_KEPT;
+        let incoming = Incoming {
+            queue: VecDeque::new(),
+            notices: Vec::new(),
+            notices_kept: kept,
+            withdrawn: Vec::new(),
+            withdrawn_kept: kept,
+            is_closed: false,
+        };
         Self {
             forks: forks(),
-            incoming: Mutex::new(Incoming { queue, notices, notices_kept, is_closed: false }),
+            incoming: Mutex::new(incoming),
             bench: Mutex::new(Bench {
                 hand: VecDeque::new(),
                 waiting: Waiting::new(),
@@ -405,6 +479,20 @@ impl<D: Driver> Reclaim<D> {
         incoming.queue.push_back(retired);
         drop(incoming);
         self.signal.raise();
+    }
+
+    /// Lets go of what tells a task that is gone: nothing of it stays (R12). As [`retire`](Self::retire), it makes no call
+    /// and waits for nobody; a turn takes out what an earlier one filed.
+    pub fn withdraw(&self, notice: std::sync::Arc<Notice>) {
+        if self.is_forked() || !notice.withdraw() {
+            return;
+        }
+        let gone = {
+            let mut incoming = self.incoming.lock();
+            // The end tells all that there are.
+            if incoming.is_closed { Vec::new() } else { incoming.withdraw(notice) }
+        };
+        add(&self.figures.released, gone.len() as u64);
     }
 
     /// Releases what can be released; says what is left. Whoever comes while another is on turn leaves it to him, and so
@@ -501,7 +589,12 @@ impl<D: Driver> Reclaim<D> {
         bench.passed_over = 0;
         let put_off = std::mem::take(&mut bench.put_off);
         bench.hand.extend(put_off);
-        bench.hand.append(&mut self.incoming.lock().queue);
+        let withdrawn = {
+            let mut incoming = self.incoming.lock();
+            bench.hand.append(&mut incoming.queue);
+            std::mem::take(&mut incoming.withdrawn)
+        };
+        self.take_out(&mut bench, &withdrawn);
         turn.admit_all(&mut bench);
         turn.learn(&mut bench, ask);
         let put_off = bench.put_off.len() - bench.passed_over;
@@ -509,6 +602,17 @@ impl<D: Driver> Reclaim<D> {
         drop(bench);
         errands.extend(self.end_late(context, pins));
         Some((put_off, errands))
+    }
+
+    /// Takes out what was filed for tasks that are gone. What is in hand is found by the turn itself.
+    fn take_out(&self, bench: &mut Bench<D>, withdrawn: &[std::sync::Arc<Notice>]) {
+        for notice in withdrawn {
+            // Read first: nothing else is locked under a notice.
+            let place = notice.state.lock().place;
+            if let Some(_retired) = place.and_then(|place| bench.waiting.remove(place)) {
+                add(&self.figures.released, 1);
+            }
+        }
     }
 
     /// By the figures, and not by what is filed: an executable that was released has just retired what it held.
@@ -704,6 +808,11 @@ impl<D: Driver> Turn<'_, D> {
 
     /// Releases a thing, or files it under the first of its points that is not complete.
     fn admit(&self, bench: &mut Bench<D>, mut retired: Retired<D>) {
+        if let Resource::Notice(notice) = &retired.resource
+            && notice.is_withdrawn()
+        {
+            return add(&self.reclaim.figures.released, 1);
+        }
         if let Resource::Pin(pin, _) | Resource::Owner(pin, _) = &retired.resource
             && retired.points.is_empty()
         {
@@ -744,7 +853,11 @@ impl<D: Driver> Turn<'_, D> {
         bench.lanes.entry(key).or_insert_with(|| Lane { stream: first.stream.clone(), armed: 0 });
         // The point stays the thing's own, so that a look at a broken stream finds it.
         retired.points.push(first.clone());
-        bench.waiting.file(key, first.number, retired);
+        let notice = if let Resource::Notice(notice) = &retired.resource { Some(notice.clone()) } else { None };
+        let place = bench.waiting.file(key, first.number, retired);
+        if let Some(notice) = notice {
+            notice.state.lock().place = Some(place);
+        }
     }
 
     /// Whether the thing is device memory whose free can be left to the order of the one stream that may still use it.

@@ -17,7 +17,7 @@ use crate::registration::{HostRange, Pins, device_address};
 use crate::staging::Staging;
 use crate::stream::{Pool, StreamState};
 use crate::sync::clock::{self, Instant};
-use crate::sync::{Arc, coop, thread};
+use crate::sync::{Arc, Mutex, coop, thread};
 
 /// Elements of buffers: plain data, any bit pattern valid.
 pub trait Element: bytemuck::Pod + Send + Sync {}
@@ -44,6 +44,12 @@ pub struct Config {
     /// Things that may lie retired before a call that makes new ones first helps to release; a drop never does.
     /// Default: 65,536.
     pub retired_max: usize,
+    /// Things that may lie retired after that. A call that makes new ones, and finds as many although it has helped, is
+    /// refused with [`Error::Backlog`]: so what was let go while the device stands still is bounded. Default: 262,144.
+    pub backlog_max: usize,
+    /// Adopted streams that there may be. Those count whose handles live, those whose work has not ended, and those
+    /// that were given up. One more is refused with [`Error::Backlog`]. Default: 4,096.
+    pub adopted_max: usize,
     /// The most page-locked memory that copies from and to other host memory are staged in, in bytes; at
     /// least 64 KiB. A copy that finds no room waits for earlier ones. What such memory there is, is in
     /// [`Stats::staging`]; it grows as it is needed. Default: 64 MiB.
@@ -59,6 +65,8 @@ impl Default for Config {
             reclaim: ReclaimMode::Worker,
             streams_max: 64,
             retired_max: 1 << 16,
+            backlog_max: 1 << 18,
+            adopted_max: 1 << 12,
             staging_max: 64 << 20,
             drain: Duration::from_secs(10),
         }
@@ -80,6 +88,21 @@ impl Config {
         self
     }
 
+    /// The same with at most `things` things that lie retired, and a quarter of them before makers help to release.
+    #[must_use]
+    pub fn backlog_max(mut self, things: usize) -> Self {
+        self.backlog_max = things;
+        self.retired_max = self.retired_max.min(things / 4);
+        self
+    }
+
+    /// The same with at most `streams` adopted streams.
+    #[must_use]
+    pub fn adopted_max(mut self, streams: usize) -> Self {
+        self.adopted_max = streams;
+        self
+    }
+
     /// The same with at most `bytes` bytes of staging memory.
     #[must_use]
     pub fn staging_max(mut self, bytes: usize) -> Self {
@@ -98,6 +121,9 @@ pub struct Shared<D: Driver> {
     pub(crate) staging: Staging<D>,
     pub(crate) captures: crate::capture::Sessions<D>,
     pub(crate) config: Config,
+    /// Whether somebody shuts down: the worker then leaves the end to him. A lock, so that who sees the life closed by a
+    /// shutdown sees this as well.
+    is_shutting_down: Mutex<bool>,
     // std, outside the facade: taken by the one who shuts down.
     worker: std::sync::Mutex<Option<thread::JoinHandle<()>>>,
 }
@@ -135,6 +161,9 @@ struct Ending {
     in_capture: bool,
 }
 
+/// How many moments of 50 microseconds a call that finds too much retired gives to whoever is on turn.
+const MOMENTS_MAX: u32 = 200;
+
 /// What a shutdown may take longer than it was given: for what takes no time on a machine that is not too busy.
 const GRACE: Duration = Duration::from_millis(500);
 /// What a worker that is not stuck gets of it.
@@ -151,6 +180,11 @@ impl<D: Driver> Shared<D> {
     /// Whether the last handle is gone, or a shutdown has begun.
     pub(crate) fn is_closed(&self) -> bool {
         self.context.life.is_past(Phase::Draining)
+    }
+
+    /// Whether a shutdown will end the runtime, when its own deadline says.
+    pub(crate) fn is_shutting_down(&self) -> bool {
+        *self.is_shutting_down.lock()
     }
 
     /// Whether shutdown has taken over from the worker.
@@ -175,13 +209,38 @@ impl<D: Driver> Shared<D> {
         }
     }
 
-    /// Refuses new work after shutdown, and helps with the retired when they have become too many.
+    /// Refuses new work after shutdown, and where too much is retired and waits (R12); helps with it before.
     pub(crate) fn check_open(&self) -> Result<()> {
         self.context.life.check_open()?;
-        if self.reclaim.pending() > self.config.retired_max {
-            self.reclaim.turn(&self.context, &self.pins, Ask::Query);
-        }
+        self.check_backlog()?;
         self.context.check_alive()
+    }
+
+    /// Helps to release when the retired have become many, and refuses what would add to them when that is not enough
+    /// (R12).
+    fn check_backlog(&self) -> Result<()> {
+        if self.reclaim.pending() > self.config.retired_max {
+            return self.relieve(self.config.backlog_max, || self.reclaim.pending());
+        }
+        Ok(())
+    }
+
+    /// Takes a turn, after which less than `max` of `count` must be left.
+    #[cold]
+    fn relieve(&self, max: usize, count: impl Fn() -> usize) -> Result<()> {
+        for moments in 0.. {
+            self.reclaim.turn(&self.context, &self.pins, Ask::Query);
+            let pending = count();
+            if pending < max || self.context.lost().is_some() {
+                break;
+            }
+            // Who is on turn may be about to release it all.
+            if moments == MOMENTS_MAX || !self.reclaim.is_on_turn() || MayWait::here().is_err() {
+                return Err(Error::Backlog { pending, max });
+            }
+            thread::pause();
+        }
+        Ok(())
     }
 
     /// Destroys the idle streams; whether none is left but those that are leased or in quarantine. What was released in
@@ -350,6 +409,7 @@ impl<D: Driver> Runtime<D> {
             staging: Staging::new(config.staging_max),
             captures: crate::capture::Sessions::new(),
             config,
+            is_shutting_down: Mutex::new(false),
             worker: std::sync::Mutex::new(None),
         });
         if shared.config.reclaim == ReclaimMode::Worker {
@@ -399,9 +459,14 @@ impl<D: Driver> Runtime<D> {
     /// - Nobody captures on it while a call on the handle is running.
     ///
     /// # Errors
-    /// The driver's, when it makes no event, or no stream where one is needed.
+    /// [`Error::Backlog`] where there are too many already ([`Config::adopted_max`]); the driver's, when it makes no event, or
+    /// no stream where one is needed.
     pub unsafe fn adopt(&self, raw: D::Stream) -> Result<Stream<D>> {
         self.anchor.check_open()?;
+        let (adoptions, max) = (&self.anchor.context.adoptions, self.anchor.config.adopted_max);
+        if adoptions.len() >= max {
+            self.anchor.relieve(max, || adoptions.len())?;
+        }
         let state = StreamState::adopt(&self.anchor.context, raw)?;
         Ok(Stream::new(self.anchor.clone(), state))
     }
@@ -540,6 +605,10 @@ impl<D: Driver> Runtime<D> {
     /// that live on stay valid to drop, and are leaked; new work is refused.
     pub fn shutdown(self, deadline: Duration) -> ShutdownReport {
         let shared = self.anchor.shared.clone();
+        if !shared.context.life.is_inherited() {
+            // Before the life closes, which the last handle does too.
+            *shared.is_shutting_down.lock() = true;
+        }
         drop(self);
         let ending = Ending {
             end: clock::after(deadline),

@@ -24,6 +24,7 @@ list_cases!("life": raw [] contract [
     r5_announced_captures_hold_up_no_shutdown,
     r5_an_unregister_that_waits_holds_up_no_shutdown,
     r5_a_shutdown_of_any_length_can_be_asked_for,
+    r5_a_shutdown_has_its_own_deadline,
     r8_the_end_resolves_what_waits,
     r8_a_future_first_polled_after_the_end_resolves,
     r8_the_latest_waker_is_woken,
@@ -512,4 +513,24 @@ fn r7_a_loss_is_the_calls_that_showed_it<B: Bench>(bench: &B) {
     assert_eq!(rig.runtime.lost(), Some(Error::Lost(cause.clone())), "R7: one cause for all");
     drop((x, stream));
     drop(rig.shut_down(Duration::from_millis(50)));
+}
+
+/// The worker's own time is for the end of the last handle alone.
+fn r5_a_shutdown_has_its_own_deadline<B: Bench>(bench: &B) {
+    let mut config = tenure::Config::default();
+    config.drain = Duration::ZERO;
+    let rig = Rig::with(bench, config);
+    let stream = rig.stream();
+    let mut pinned = rig.runtime.wrap(vec![1_u32; 4]).expect("a wrap");
+    let brake = Brake::new(bench);
+    brake.hold(&stream);
+    rig.bump(&stream, &mut pinned, 1).expect("a launch");
+    drop((pinned, stream));
+    let report = std::thread::scope(|scope| {
+        let ending = scope.spawn(|| rig.shut_down(deadline()));
+        std::thread::sleep(Duration::from_millis(50));
+        brake.release();
+        ending.join().expect("a shutdown does not panic")
+    });
+    assert!(report.is_clean(), "R5: the worker leaked what there was time for: {report:?}");
 }

@@ -49,6 +49,10 @@ list_cases!("reclaim": raw [
     a_worker_releases_without_being_asked,
     a_worker_needs_no_host_functions,
     p11_the_tick_comes_beside_signals,
+    r12_makers_are_refused_where_too_much_waits,
+    r12_adopted_streams_are_bounded,
+    r12_a_dropped_future_leaves_nothing,
+    r12_a_future_dropped_beside_a_worker_leaves_nothing,
 ]);
 
 /// An allocation in the order of the stream; where there is none, that it is refused, and nothing.
@@ -755,5 +759,127 @@ fn p11_the_tick_comes_beside_signals<B: Bench>(bench: &B) {
         rig.tap.log.count(Call::HostUnregister) == 1
     });
     drop((stream, other));
+    rig.close();
+}
+
+/// What is let go while the device stands still is bounded; nothing that lets go, works or asks is refused for it.
+fn r12_makers_are_refused_where_too_much_waits<B: Bench>(bench: &B) {
+    const MAX: usize = 8;
+    let rig = Rig::with(bench, Config::default().reclaim(ReclaimMode::Manual).backlog_max(MAX));
+    let (stream, mut x) = (rig.stream(), rig.runtime.wrap(vec![0_u32; 4]).expect("a wrap"));
+    let mut y = rig.four(&stream, 0);
+    let graph = rig.runtime.capture(|capture| rig.bump(capture, &mut y, 1)).expect("a capture");
+    stream.synchronize().expect("a wait");
+    let brake = Brake::new(bench);
+    brake.hold(&stream);
+    let make = || {
+        let mut wrap = rig.runtime.wrap(vec![1_u32; 4])?;
+        rig.bump(&stream, &mut wrap, 1)
+    };
+    let made = (0..4 * MAX).filter(|_| make().is_ok()).count();
+    assert_eq!(made, MAX, "R12: until as many wait as may");
+    let pending = rig.runtime.retired_pending();
+    assert_eq!(pending, MAX, "R12: a refused call adds nothing");
+    let refused = Error::Backlog { pending, max: MAX };
+    assert_eq!(make().map_err(|error| error.to_string()), Err(refused.to_string()), "R12: a typed error");
+    assert_eq!(rig.runtime.alloc_host::<u32>(4).map(drop), Err(refused.clone()), "R12: page-locked memory");
+    assert_eq!(rig.runtime.module(Image::Source(SOURCE)).map(drop), Err(refused.clone()), "R12: code");
+    assert_eq!(graph.instantiate().map(drop), Err(refused.clone()), "R12: an executable");
+    assert_eq!(stream.alloc::<u32>(4).map(drop), Err(refused.clone()), "R12: device memory");
+    assert_eq!(stream.record().map(drop), Err(refused), "R12: an event");
+    rig.bump(&stream, &mut x, 1).expect("R12: work on what is there goes on");
+    assert!(x.is_busy(), "and questions");
+    drop((x, graph));
+    assert_eq!(rig.runtime.poll(), MAX + 1, "R12: letting go is never refused");
+    brake.release();
+    stream.synchronize().expect("a wait");
+    make().expect("R12: what the device is done with makes room");
+    drop((y, stream));
+    rig.drain();
+    rig.close();
+}
+
+fn r12_adopted_streams_are_bounded<B: Bench>(bench: &B) {
+    const MAX: usize = 4;
+    let rig = Rig::with(bench, Config::default().reclaim(ReclaimMode::Manual).adopted_max(MAX));
+    let (stream, brake) = (rig.stream(), Brake::new(bench));
+    let mut x = rig.four(&stream, 0);
+    let theirs = super::stream::Foreign::new(bench, Priority::Normal);
+    let adopt = || {
+        // SAFETY: S6. The foreign stream is never destroyed.
+        let adopted = unsafe { rig.runtime.adopt(theirs.make()) }?;
+        brake.hold(&adopted);
+        Ok(adopted)
+    };
+    let mut adopted: Vec<_> = (0..MAX).map(|_| adopt().expect("an adoption")).collect();
+    rig.bump(&adopted[0], &mut x, 1).expect("a launch");
+    let refused = Err(Error::Backlog { pending: MAX, max: MAX });
+    assert_eq!(adopt().map(drop), refused, "R12: those that live count");
+    adopted.clear();
+    assert_eq!(adopt().map(drop), refused, "R12: and those whose work has not ended");
+    brake.release();
+    stream.read(&x).expect("a read");
+    super::eventually("R12: those that are over make room", || adopt_one(&rig, &theirs));
+    drop((x, stream));
+    rig.drain();
+    rig.close();
+    bench.allow(&["R5"]);
+}
+
+fn adopt_one<B: Bench>(rig: &Rig<B::Driver>, theirs: &super::stream::Foreign<B>) -> bool {
+    nudge(rig.tap.inner());
+    // SAFETY: S6. As above.
+    unsafe { rig.runtime.adopt(theirs.make()) }.is_ok()
+}
+
+fn r12_a_dropped_future_leaves_nothing<B: Bench>(bench: &B) {
+    let rig = Rig::new(bench);
+    let stream = rig.stream();
+    let brake = Brake::new(bench);
+    brake.hold(&stream);
+    let polled = || {
+        let mut completion = Box::pin(stream.completion());
+        assert!(!poll_once(completion.as_mut()), "held work has not completed");
+        completion
+    };
+    for _ in 0..100 {
+        drop(polled());
+        assert_eq!(rig.runtime.retired_pending(), 0, "R12: the last one, at once");
+    }
+    let (first, rest) = (polled(), (0..1000).map(|_| polled()).collect::<Vec<_>>());
+    drop(rest);
+    assert!(rig.runtime.retired_pending() <= 600, "R12: earlier ones too, where nobody takes a turn");
+    assert_eq!(rig.runtime.poll(), 1, "R12: and all of them at a turn");
+    let filed = polled();
+    assert_eq!(rig.runtime.poll(), 2, "what somebody still waits for stays");
+    drop(filed);
+    assert_eq!(rig.runtime.poll(), 1, "R12: what a turn filed is taken out by the next");
+    brake.release();
+    stream.synchronize().expect("a wait");
+    rig.drain();
+    let mut first = first;
+    assert!(poll_once(first.as_mut()), "and who still waits is told");
+    drop((first, stream));
+    rig.close();
+}
+
+fn r12_a_future_dropped_beside_a_worker_leaves_nothing<B: Bench>(bench: &B) {
+    let rig = Rig::working(bench);
+    let stream = rig.stream();
+    let brake = Brake::new(bench);
+    brake.hold(&stream);
+    let mut kept = Box::pin(stream.completion());
+    assert!(!poll_once(kept.as_mut()), "held work has not completed");
+    for _ in 0..200 {
+        let mut completion = Box::pin(stream.completion());
+        assert!(!poll_once(completion.as_mut()), "held work has not completed");
+    }
+    super::eventually("R12: the worker takes out what it had filed", || rig.runtime.retired_pending() == 1);
+    brake.release();
+    super::eventually("the one that is left is told", || {
+        nudge(rig.tap.inner());
+        poll_once(kept.as_mut())
+    });
+    drop((kept, stream));
     rig.close();
 }

@@ -13,7 +13,7 @@ use super::tenure::driver::{Call, Capabilities, ErrorKind, Image};
 use super::tenure::error::Error;
 use super::tenure::sync::atomic::{AtomicU64, Ordering};
 use super::tenure::sync::{Arc, Condvar, Mutex, thread};
-use super::tenure::{Completion, HostMemory, Queue, Runtime};
+use super::tenure::{Completion, Config, HostMemory, Queue, ReclaimMode, Runtime};
 use super::{Model, Reached};
 use crate::schedule;
 
@@ -102,6 +102,25 @@ pub const MODELS: &[Model] = &[
         operations: "1 wait and 1 launch, both on a lost device",
         reaches: &["both found it"],
         body: first_cause,
+        ..MODEL
+    },
+    Model {
+        name: "r12_dropped_future_beside_a_turn",
+        claim: "Of a future that is dropped beside a turn nothing stays with the runtime, though its work never ends.",
+        lines: &["R12", "R1"],
+        operations: "1 poll and 1 drop of a future; 1 turn; then 1 turn",
+        reaches: &["the turn had filed it", "it was gone before the turn"],
+        body: dropped_beside,
+        ..MODEL
+    },
+    Model {
+        name: "r12_makers_beside_a_device_that_stands_still",
+        claim: "Two threads that make things and let them go have as many wait as may, and are refused beyond.",
+        lines: &["R12"],
+        operations: "by each of 2 threads: 2 modules, loaded and dropped; the device stands still",
+        bound: Some(2),
+        reaches: &["one was refused"],
+        body: makers,
         ..MODEL
     },
     Model {
@@ -254,6 +273,67 @@ fn first_poll(reached: &Reached) {
     }
     reached.mark_if(first.is_pending(), "it waited, and the end told it");
     reached.mark_if(first == closed, "it came after the end");
+    drop((buffer, stream));
+}
+
+fn dropped_beside(reached: &Reached) {
+    // setup: work that does not end
+    let (device, runtime) = manual(Capabilities::default());
+    let (stream, [mut buffer]) = buffers(&runtime);
+    stream.fill(&mut buffer, 7).expect("the driver accepts all");
+    device.hold_all();
+    let mut completion = stream.completion();
+    // threads
+    let turn = spawn({
+        let runtime = runtime.clone();
+        move || runtime.poll()
+    });
+    let (_task, waker) = Task::new();
+    assert!(poll(&mut completion, &waker).is_pending(), "the work does not end");
+    device.without_calls("R1: a drop made a driver call", &[], || drop(completion));
+    // join
+    let left: usize = turn.join().unwrap();
+    reached.mark_if(left > 0, "the turn had filed it");
+    reached.mark_if(left == 0, "it was gone before the turn");
+    // claim
+    runtime.poll();
+    assert_eq!(runtime.retired_pending(), 0, "R12: something of a dropped future stays");
+    runtime.shutdown(Duration::ZERO);
+    drop((buffer, stream));
+}
+
+fn makers(reached: &Reached) {
+    // setup: a device that stands still, and room for one thing that waits for it
+    let device = Device::new(Capabilities::default());
+    let config = Config::default().reclaim(ReclaimMode::Manual).backlog_max(1);
+    let runtime = Runtime::with(device.clone(), config).expect("a runtime can be made");
+    let (stream, [mut buffer]) = buffers(&runtime);
+    stream.fill(&mut buffer, 7).expect("the driver accepts all");
+    device.hold_all();
+    let make = |runtime: &Runtime<Device>| match runtime.module(Image::Source("")) {
+        Ok(module) => {
+            drop(module);
+            true
+        }
+        Err(error) => {
+            assert!(matches!(error, Error::Backlog { max: 1, .. }), "R12: refused with {error}");
+            false
+        }
+    };
+    // threads
+    let other = spawn({
+        let runtime = runtime.clone();
+        move || [make(&runtime), make(&runtime)]
+    });
+    let mine = [make(&runtime), make(&runtime)];
+    // join
+    let others = other.join().unwrap();
+    // claim
+    let waiting = runtime.retired_pending();
+    assert!(waiting <= 2, "R12: {waiting} things wait, where one may, and one for each thread but one");
+    assert!(!make(&runtime), "R12: one more is made where too many wait");
+    reached.mark_if(mine[0] != others[0], "one was refused");
+    runtime.shutdown(Duration::ZERO);
     drop((buffer, stream));
 }
 

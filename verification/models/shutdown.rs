@@ -12,7 +12,7 @@ use super::tenure::error::Error;
 use super::tenure::ownership::Access::Write;
 use super::tenure::queue::{Memory, Submit};
 use super::tenure::sync::{Arc, leak};
-use super::tenure::{Buffer, Queue, Readable, Runtime, Stream};
+use super::tenure::{Buffer, Config, Queue, Readable, Runtime, Stream};
 use super::{Model, Reached};
 use crate::schedule;
 
@@ -49,6 +49,16 @@ pub const MODELS: &[Model] = &[
         bound: Some(2),
         reaches: &["all was given back", "something was left, and reported"],
         body: shutdown,
+        ..MODEL
+    },
+    Model {
+        name: "r5_shutdown_beside_a_worker_in_a_hurry",
+        claim: "A worker whose own time to drain is over leaves the end to a shutdown that has time.",
+        lines: &["R5"],
+        operations: "the worker's own loop, with no time to drain; 1 shutdown, with memory that waits for its work",
+        bound: Some(2),
+        reaches: &["all was given back"],
+        body: hurry,
         ..MODEL
     },
     Model {
@@ -192,6 +202,25 @@ fn shutdown(reached: &Reached) {
     reached.mark_if(report.is_clean(), "all was given back");
     reached.mark_if(!report.is_clean(), "something was left, and reported");
     assert!(!report.is_clean() || freed == 1 && alive == 0, "R5: a shutdown that left something reported nothing");
+}
+
+fn hurry(reached: &Reached) {
+    // setup: a worker that may not drain, and memory whose free waits for its work
+    let mut capabilities = Capabilities::default();
+    capabilities.stream_ordered_memory = false;
+    let device = Device::new(capabilities);
+    let mut config = Config::default();
+    config.drain = Duration::ZERO;
+    let runtime = Runtime::with(device.clone(), config).expect("a runtime can be made");
+    let (stream, [mut buffer]) = buffers(&runtime);
+    stream.fill(&mut buffer, 7).expect("the driver accepts all");
+    drop((buffer, stream));
+    // threads: the worker's is the runtime's own
+    let report = runtime.shutdown(Duration::from_secs(1));
+    // claim
+    assert!(report.is_clean(), "R5: the worker leaked what a shutdown had time for: {report:?}");
+    assert_eq!(device.count(Call::Free), 1, "R5: and so it was given back");
+    reached.mark("all was given back");
 }
 
 fn last_handle(reached: &Reached) {

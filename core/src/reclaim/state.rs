@@ -4,7 +4,7 @@
 //! watermark passes the number the thing comes out, and is filed under its next point, or is due. So a turn touches
 //! what became due, not what waits: filing costs a logarithm, however much is waiting.
 //!
-//! Why each thing comes out exactly once. At most: it is a value that is moved, in by `file`, out by `due` or `drain`, and what the
+//! Why each thing comes out exactly once. At most: it is a value that is moved, in by `file`, out by `due`, `remove` or `drain`, and what the
 //! core files cannot be cloned (`Waiting` can only when its things can, as those of the search in `verification/src/explore`). At
 //! least: no two have one key, since the sequence grows with each, so none replaces another; `due` takes the whole lane up to
 //! the watermark and puts the rest back; and a lane is in `streams` as long as something is in it, so somebody asks.
@@ -32,11 +32,23 @@ impl<K: Ord + Copy, T> Waiting<K, T> {
         Self { lanes: BTreeMap::new(), sequence: 0, len: 0 }
     }
 
-    /// Files `thing` under submission `number` of stream `key`.
-    pub fn file(&mut self, key: K, number: u64, thing: T) {
+    /// Files `thing` under submission `number` of stream `key`; gives its place there, which no other thing ever has.
+    pub fn file(&mut self, key: K, number: u64, thing: T) -> (K, u64, u64) {
         self.sequence += 1;
         self.len += 1;
         self.lanes.entry(key).or_default().insert((number, self.sequence), thing);
+        (key, number, self.sequence)
+    }
+
+    /// Takes out what is filed in this place, if it still is.
+    pub fn remove(&mut self, (key, number, sequence): (K, u64, u64)) -> Option<T> {
+        let lane = self.lanes.get_mut(&key)?;
+        let thing = lane.remove(&(number, sequence))?;
+        if lane.is_empty() {
+            self.lanes.remove(&key);
+        }
+        self.len -= 1;
+        Some(thing)
     }
 
     /// Takes out what waits for `completed` or less of stream `key`.
@@ -91,5 +103,18 @@ mod tests {
         assert_eq!(waiting.len(), 2, "and counted");
         assert_eq!(waiting.due(7, 9).collect::<Vec<_>>(), ["c", "d"], "equal numbers keep their order");
         assert!(waiting.is_empty(), "and then nothing waits");
+    }
+
+    #[test]
+    fn what_is_taken_out_by_its_place_is_gone_once() {
+        let mut waiting = Waiting::new();
+        let places = [(3, "a"), (3, "b"), (5, "c")].map(|(number, name)| waiting.file(7, number, name));
+        assert_eq!(waiting.remove(places[1]), Some("b"), "another of the same number stays");
+        assert_eq!(waiting.remove(places[1]), None, "once");
+        assert_eq!(waiting.len(), 2, "it is not counted any more");
+        assert_eq!(waiting.due(7, 3).collect::<Vec<_>>(), ["a"]);
+        assert_eq!(waiting.remove(places[0]), None, "what came out is not there");
+        assert_eq!(waiting.remove(places[2]), Some("c"));
+        assert_eq!((waiting.streams().count(), waiting.len()), (0, 0), "nobody is asked for nothing");
     }
 }

@@ -59,7 +59,8 @@ fn work<D: Driver>(shared: &Arc<Shared<D>>) {
         if shared.is_stopped() {
             return;
         }
-        if closed {
+        // A shutdown has a deadline of its own, and ends what is left by then.
+        if closed && !shared.is_shutting_down() {
             let end = *deadline.get_or_insert_with(|| clock::after(shared.config.drain));
             if left.total() == 0 && shared.streams_are_gone() || clock::now() >= end {
                 shared.tear_down();

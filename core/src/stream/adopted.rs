@@ -45,6 +45,11 @@ impl<D: Driver> Adoptions<D> {
         self.0.lock().clone()
     }
 
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.lock().len()
+    }
+
     fn note(&self, state: &Arc<StreamState<D>>) {
         self.0.lock().push(state.clone());
     }
