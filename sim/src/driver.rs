@@ -823,6 +823,10 @@ impl Sim {
     ) -> Result<T, SimError> {
         let shared = self.shared();
         let error = |code| SimError { call, code };
+        if crate::kernel::refuses(call) {
+            // The device is at this very step, and whoever calls holds it.
+            return Err(error(Code::NOT_PERMITTED));
+        }
         if seat::in_function(shared) {
             let mut world = shared.world.lock();
             return body(&mut world, HostThread::FUNCTIONS, None).map_err(error);

@@ -753,7 +753,7 @@ pub enum Event {
     },
 
     // --- the end of the device, and what is wrong
-    /// A kernel panicked: on a real device it would have gone out of its memory, or trapped.
+    /// A kernel panicked, or made a driver call: on a real device it would have gone out of its memory, or trapped.
     KernelPanicked {
         /// The operation.
         op: OpId,

@@ -11,6 +11,8 @@
 //! | [`Value<T>`](Value) | a scalar: a structure, or an array, of up to 16 bytes | |
 //! | [`LaunchConfig`] | none | |
 //!
+//! It makes no driver call: one that does is told as one that panicked, and the call is refused.
+//!
 //! ```
 //! use tenure_sim::kernel::{Library, Read, Write};
 //!
@@ -23,6 +25,7 @@
 //! assert!(kernels.find("scale").is_some());
 //! ```
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
@@ -30,7 +33,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use bytemuck::Pod;
-use tenure::driver::{Argument, LaunchConfig};
+use tenure::driver::{Argument, Call, LaunchConfig};
 
 use crate::event::{Access, KernelId};
 use crate::memory::Block;
@@ -338,6 +341,29 @@ impl Kernel {
     /// Runs it on bound parameters that fit.
     pub fn run(&self, bounds: &mut [Bound]) {
         (self.body)(bounds);
+    }
+}
+
+thread_local! {
+    /// Where this thread runs a kernel: the first driver call that it made there.
+    static CALLED: Cell<Option<Option<Call>>> = const { Cell::new(None) };
+}
+
+/// Runs the closure of a kernel; with the first driver call that it made, where it made one.
+pub(crate) fn enclosed<R>(body: impl FnOnce() -> R) -> (R, Option<Call>) {
+    let outside = CALLED.replace(Some(None));
+    let result = body();
+    (result, CALLED.replace(outside).flatten())
+}
+
+/// Whether the calling thread runs a kernel, where `call` cannot be made.
+pub(crate) fn refuses(call: Call) -> bool {
+    match CALLED.get() {
+        Some(first) => {
+            CALLED.set(Some(first.or(Some(call))));
+            true
+        }
+        None => false,
     }
 }
 

@@ -329,3 +329,28 @@ fn a_future_ends_on_the_default_device_under_an_executor_that_only_sleeps() {
     // The worker's tick comes each 50 milliseconds and later: whoever hangs on it is never faster.
     assert!(fastest < Duration::from_millis(40), "the fastest of twenty took {fastest:?}");
 }
+
+#[test]
+fn a_kernel_that_calls_the_driver_is_refused_and_told() {
+    let sim = std::sync::Arc::new(Sim::builder().drive(Drive::Stepped).build());
+    let (inside, answers) = (std::sync::Arc::downgrade(&sim), std::sync::Arc::new(std::sync::Mutex::new(Vec::new())));
+    let told = answers.clone();
+    sim.kernel("calls", move |_: crate::kernel::Write<'_, u8>| {
+        let Some(sim) = inside.upgrade() else { return };
+        let made = sim.malloc(BYTES).map(drop).map_err(|error| error.code());
+        told.lock()
+            .expect("nobody panics")
+            .extend([made, sim.stream_create(Priority::Normal).map(drop).map_err(|error| error.code())]);
+    });
+    let (stream, memory) = (stream(&sim), sim.malloc(BYTES).expect("there is room"));
+    let module = sim.module_load(Image::Source("")).expect("a module");
+    let function = sim.function(&module, "calls").expect("a kernel");
+    let argument = Argument::Pointer { address: memory, bytes: BYTES };
+    // SAFETY: O1. The kernel has this signature, and touches nothing.
+    unsafe { sim.launch(&stream, &function, &LaunchConfig::linear(1), &[argument]) }.expect("a launch");
+    assert_eq!(sim.stream_synchronize(&stream).map_err(|error| error.code()), Err(Code::LAUNCH_FAILURE));
+    assert_eq!(*answers.lock().expect("nobody panics"), [Err(Code::NOT_PERMITTED); 2], "and it did not hang");
+    let findings = sim.finish().findings;
+    let is_told = |message: &str| message.contains("it made a driver call, malloc, which no kernel can");
+    assert!(findings.iter().any(|finding| is_told(&finding.message)), "{findings:?}");
+}

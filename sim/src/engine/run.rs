@@ -12,7 +12,7 @@ use crate::code::Code;
 use crate::event::{Access, BadAccess, Event, KernelId, Memory, MemoryOrder, OpId, StreamId, Violation, WorkKind};
 use crate::fault::Fate;
 use crate::host_memory;
-use crate::kernel::{Bound, Kernel, ParameterKind};
+use crate::kernel::{self, Bound, Kernel, ParameterKind};
 use crate::memory::{Block, Place, place};
 
 /// A stream as choices name it. Valid until the next step or call.
@@ -409,13 +409,16 @@ impl Engine {
         let bound = self.bind(op, &kernel, config, arguments, &mut bounds, &mut lent);
         let twin = bound.is_ok().then(|| self.run_twin(&kernel, &bounds)).flatten();
         let ran = bound.and_then(|()| {
-            catch_unwind(AssertUnwindSafe(|| kernel.run(&mut bounds))).map_err(|payload| {
-                let message = crate::drive::seat::text(&*payload).into();
-                self.push_always(Event::KernelPanicked { op, kernel: id, message });
-                self.lost_by_panic |= self.lost.is_none();
-                self.lose_device(Code::LAUNCH_FAILURE);
-                Code::LAUNCH_FAILURE
-            })
+            let body = AssertUnwindSafe(|| kernel.run(&mut bounds));
+            let message = match kernel::enclosed(|| catch_unwind(body)) {
+                (Err(payload), _) => crate::drive::seat::text(&*payload).into(),
+                (Ok(()), Some(call)) => format!("it made a driver call, {call}, which no kernel can").into(),
+                (Ok(()), None) => return Ok(()),
+            };
+            self.push_always(Event::KernelPanicked { op, kernel: id, message });
+            self.lost_by_panic |= self.lost.is_none();
+            self.lose_device(Code::LAUNCH_FAILURE);
+            Err(Code::LAUNCH_FAILURE)
         });
         self.compare_twin(op, twin.filter(|_| ran.is_ok()), &bounds);
         self.unbind(&mut bounds, &mut lent, ran.is_ok());
