@@ -16,11 +16,13 @@
 //! | [`foreign`] | every object, given to another runtime |
 //! | [`failure`] | every driver call, and how it fails |
 //! | [`value`] | lengths, ranges, elements and durations at their limits |
+//! | [`child`] | makes a call in a forked child |
 //! | [`watch`] | runs a cell, and cuts it where it hangs |
 
 pub mod answer;
 pub mod call;
 pub mod callback;
+pub mod child;
 pub mod failure;
 pub mod foreign;
 pub mod place;
@@ -72,6 +74,12 @@ fn matrices() -> Vec<Matrix> {
             run: callback::run,
         },
         Matrix { name: "foreign", rows: foreign::names(), columns: vec!["another runtime"], run: foreign::run },
+        Matrix {
+            name: "sessions",
+            rows: foreign::sessions(),
+            columns: vec!["another capture"],
+            run: foreign::run_session,
+        },
         Matrix { name: "failures", rows: failure::calls(), columns: failure::WAYS.to_vec(), run: failure::run },
         Matrix { name: "values", rows: value::names(), columns: value::VALUES.to_vec(), run: value::run },
     ]
@@ -159,12 +167,14 @@ impl Summary {
 pub fn run(cells: Vec<Cell>, threads: usize) -> Summary {
     let answers = Answers::read();
     let mut summary = Summary::default();
-    for (cell, answer) in watch::run_all(cells, threads) {
+    for (cell, answer) in watch::run_all(cells, threads, watch::patience()) {
         let expected = answers.of(&cell);
-        let is_right = expected.is_some_and(|expected| expected == answer.word());
+        // What hangs or is wrong is so whatever a table says.
+        let is_right = expected.is_some_and(|expected| expected == answer.word())
+            && !matches!(answer, Answer::Hung(_) | Answer::Wrong(_));
         summary.total.add(&answer, is_right);
         summary.by_matrix.entry(cell.matrix).or_default().add(&answer, is_right);
-        if !is_right || matches!(answer, Answer::Hung(_)) {
+        if !is_right {
             let expected = expected.unwrap_or("(no answer in the table)");
             summary.complaints.push(format!("{cell}: {answer}; the table says: {expected}"));
         }

@@ -7,8 +7,10 @@ use std::sync::mpsc::channel;
 use std::task::Context;
 use std::time::Duration;
 
-use tenure::{Queue, Runtime};
+use tenure::driver::Image;
+use tenure::{Completion, LaunchConfig, Queue, Runtime};
 
+use crate::bench::Bench;
 use crate::faulty::OnPurpose;
 use crate::rig::{Brake, deadline};
 
@@ -17,7 +19,8 @@ use super::place::{Errand, Owner, waker};
 use super::world::{D, World};
 
 /// Code of a user's that the runtime runs.
-pub const CALLBACKS: &[&str] = &["owner's drop", "waker", "capture body", "scope body", "use_on body", "fork body"];
+pub const CALLBACKS: &[&str] =
+    &["owner's drop", "waker", "capture body", "scope body", "use_on body", "fork body", "kernel closure"];
 
 /// What it does.
 pub const DEEDS: &[&str] = &[
@@ -29,13 +32,19 @@ pub const DEEDS: &[&str] = &[
     "shuts down",
     "drops the last handle",
     "wakes other work",
+    "is forgotten",
 ];
 
 /// Runs the deed of the column in the callback of the row; then a second round of the same callback without a deed must
 /// still come.
 pub fn run(profile: &'static str, row: &'static str, column: &'static str) -> Answer {
     let mut world = World::new(profile);
-    world.leaks_allowed = column == "shuts down";
+    world.leaks_allowed = ["shuts down", FORGOTTEN].contains(&column);
+    if column == FORGOTTEN {
+        forget(&world, row);
+        let answer = goes_on(&world);
+        return world.end(answer);
+    }
     let (told, done) = channel();
     let mut handle = Some(world.runtime.clone());
     let stream = world.runtime.stream().expect("a stream");
@@ -50,6 +59,7 @@ pub fn run(profile: &'static str, row: &'static str, column: &'static str) -> An
         let _told = Told(told);
         deed();
     });
+    // The future that waits, if one does: it tells nobody once it is gone.
     let outcome = catch_unwind(AssertUnwindSafe(|| call_back(&world, row, &errand)));
     drop(errand);
     if done.recv_timeout(deadline() / 4).is_err() {
@@ -64,7 +74,70 @@ pub fn run(profile: &'static str, row: &'static str, column: &'static str) -> An
         return world.end(Answer::Works);
     }
     let answer = goes_on(&world);
-    world.end(answer)
+    match world.end(answer) {
+        // The program's mistake, which the simulator tells and which costs it the device.
+        Answer::Wrong(finding) if row == KERNEL && finding.contains("panicked") => {
+            Answer::Refused("KernelPanicked".to_owned())
+        }
+        answer => answer,
+    }
+}
+
+/// The column whose deed is that nothing is ever let go.
+const FORGOTTEN: &str = "is forgotten";
+/// The row of what a simulated device runs as a kernel.
+const KERNEL: &str = "kernel closure";
+
+/// Forgets what the callback belongs to, or is given: what it would have ended is leaked, and no more.
+fn forget(world: &World, callback: &str) {
+    let runtime = &world.runtime;
+    let errand = Errand::of(|| ());
+    match callback {
+        "owner's drop" => std::mem::forget(runtime.wrap(Owner::new(errand)).expect("a wrap")),
+        "waker" => {
+            let stream = runtime.stream().expect("a stream");
+            let brake = Brake::new(&world.bench);
+            brake.hold(&stream);
+            let mut completion = stream.completion();
+            let waker = waker(errand);
+            assert!(Pin::new(&mut completion).poll(&mut Context::from_waker(&waker)).is_pending(), "it stands still");
+            std::mem::forget((completion, waker));
+            brake.release();
+        }
+        "capture body" => {
+            let graph = runtime.capture(|_| Ok(()));
+            std::mem::forget(graph);
+        }
+        "fork body" => {
+            // A fork that is never joined is joined at the end of its capture.
+            let graph = runtime.capture(|capture| {
+                std::mem::forget(capture.fork()?);
+                Ok(())
+            });
+            drop(graph);
+        }
+        "scope body" => {
+            let mut memory = [1_u32; 4];
+            let ended = runtime.scope(|scope| {
+                std::mem::forget(scope.wrap(&mut memory)?);
+                Ok(())
+            });
+            assert_eq!(ended, Ok(()), "P4: the scope ends what was forgotten");
+            assert!(!runtime.is_pinned(memory.as_ptr()), "P4: the memory is the program's again");
+        }
+        "use_on body" => {
+            let stream = runtime.stream().expect("a stream");
+            // SAFETY: O1. The body enqueues nothing on the stream itself.
+            drop(unsafe { stream.use_on(&[], |_| std::mem::forget(stream.clone())) });
+        }
+        KERNEL => {
+            let module = runtime.module(Image::Source(crate::bench::SOURCE)).expect("the kernels load");
+            // SAFETY: O1. The kernel has this signature, and is not launched.
+            let kernel = unsafe { module.kernel::<(tenure::Write<u32>, u32, u32)>("bump") }.expect("a kernel");
+            std::mem::forget((kernel, module));
+        }
+        other => unreachable!("no callback {other}"),
+    }
 }
 
 fn deed(name: &'static str, runtime: Runtime<D>, stream: tenure::Stream<D>) -> Box<dyn FnOnce() + Send> {
@@ -98,7 +171,7 @@ fn deed(name: &'static str, runtime: Runtime<D>, stream: tenure::Stream<D>) -> B
     }
 }
 
-fn call_back(world: &World, callback: &str, errand: &Errand) {
+fn call_back(world: &World, callback: &str, errand: &Errand) -> Option<Completion<D>> {
     let runtime = &world.runtime;
     match callback {
         "owner's drop" => drop(runtime.wrap(Owner::new(errand.clone())).expect("a wrap")),
@@ -112,6 +185,7 @@ fn call_back(world: &World, callback: &str, errand: &Errand) {
             let waker = waker(errand.clone());
             assert!(Pin::new(&mut completion).poll(&mut Context::from_waker(&waker)).is_pending(), "it stands still");
             brake.release();
+            return Some(completion);
         }
         "capture body" => drop(runtime.capture(|_| {
             errand.run();
@@ -131,8 +205,23 @@ fn call_back(world: &World, callback: &str, errand: &Errand) {
             // SAFETY: O1. The body enqueues nothing on the stream itself.
             drop(unsafe { stream.use_on(&[], |_| errand.run()) });
         }
+        KERNEL => run_kernel(world, errand),
         other => unreachable!("no callback {other}"),
     }
+    None
+}
+
+/// Lets the device run the errand as a kernel.
+fn run_kernel(world: &World, errand: &Errand) {
+    let errand = errand.clone();
+    world.bench.driver().kernel("errand", move |_: tenure_sim::kernel::Write<'_, u32>| errand.run());
+    let module = world.runtime.module(Image::Source(crate::bench::SOURCE)).expect("the kernels load");
+    // SAFETY: O1. The kernel has this signature, and touches nothing.
+    let kernel = unsafe { module.kernel::<(tenure::Write<u32>,)>("errand") }.expect("a kernel");
+    let stream = world.runtime.stream().expect("a stream");
+    let mut buffer = stream.alloc::<u32>(4).expect("a buffer");
+    stream.launch(&kernel, LaunchConfig::linear(1), (&mut buffer,)).expect("a launch");
+    drop(stream.synchronize());
 }
 
 /// The runtime still releases, wakes, and takes work.

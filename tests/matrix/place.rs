@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tenure::driver::{Driver, Priority};
 use tenure::pinned::HostMemory;
-use tenure::{Queue, Result, Runtime};
+use tenure::{Completion, Queue, Result, Runtime};
 use tenure_sim::code::Code;
 
 use crate::bench::Bench;
@@ -36,7 +36,10 @@ pub const PLACES: &[&str] = &[
     "waker",
     "another runtime's use_on",
     "another runtime's capture",
+    "another runtime's fork in a capture",
+    "another runtime's scope body",
     "another runtime's owner's drop",
+    "another runtime's waker",
     "end of a thread",
     "async task",
 ];
@@ -162,6 +165,8 @@ pub fn in_place(profile: &'static str, row: &'static str, column: &'static str) 
     let same = objects.stream.clone();
     let (errand, answer) = Errand::new(call::named(row), objects);
     let runtime = second.as_ref().unwrap_or(&world.runtime);
+    // The future whose waker makes the call: it tells nobody once it is gone.
+    let mut waiting = None;
     match foreign.unwrap_or(column) {
         "plain thread" => errand.run(),
         "use_on of another stream" | "use_on" => hold(&runtime.stream().expect("a stream"), &errand),
@@ -187,13 +192,14 @@ pub fn in_place(profile: &'static str, row: &'static str, column: &'static str) 
         }
         "host function" => in_host_function(&world, &errand),
         "owner's drop" => drop(runtime.wrap(Owner::new(errand.clone())).expect("a wrap")),
-        "waker" => in_waker(&world, runtime, &errand),
+        "waker" => waiting = Some(in_waker(&world, runtime, &errand)),
         "end of a thread" => at_the_end_of_a_thread(errand.clone()),
         "async task" => block_on(async { errand.run() }),
         other => unreachable!("no place {other}"),
     }
     drop((same, errand));
     let answer = take(&answer);
+    drop(waiting);
     if let Some(second) = second {
         drop(second.shutdown(Duration::from_secs(1)));
     }
@@ -233,7 +239,7 @@ fn in_host_function(world: &World, errand: &Errand) {
 }
 
 /// A future of work that stands still is polled; then the work goes on, and the runtime wakes the task.
-fn in_waker(world: &World, runtime: &Runtime<D>, errand: &Errand) {
+fn in_waker(world: &World, runtime: &Runtime<D>, errand: &Errand) -> Completion<D> {
     let stream = runtime.stream().expect("a stream");
     let mut buffer = stream.alloc::<u32>(4).expect("a buffer");
     let brake = Brake::new(&world.bench);
@@ -245,6 +251,7 @@ fn in_waker(world: &World, runtime: &Runtime<D>, errand: &Errand) {
     assert!(polled.is_pending(), "the work stands still");
     brake.release();
     stream.synchronize().expect("a wait");
+    completion
 }
 
 fn at_the_end_of_a_thread(errand: Errand) {
@@ -313,11 +320,11 @@ pub fn in_state(profile: &'static str, row: &'static str, column: &'static str) 
             world.bench.driver().lose_device(Code::DRIVER_UNLOADING);
             run(&world)
         }
-        // What the driver answers there; the process itself is not forked.
-        "child of a fork" => {
+        // The driver refuses there too, as real ones do.
+        "child of a fork" => super::child::run(|| {
             world.bench.driver().lose_device(Code(3));
             run(&world)
-        }
+        }),
         "waits fail" => {
             use tenure::driver::{Call as DriverCall, ErrorKind};
             world.tap.rules.fail_always(DriverCall::StreamSynchronize, ErrorKind::Unknown);

@@ -1,6 +1,8 @@
-//! Runs a cell on a thread of its own, and cuts it where it hangs: the thread is left behind, and the state of all
-//! threads of the process is told.
+//! Runs a cell on a thread of its own, and cuts it where it hangs: the thread is left behind, and what is told is the state
+//! of its runtime with all its locks, as far as nobody holds them, and that of all threads of the process.
 
+use std::cell::Cell as StdCell;
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
@@ -10,12 +12,40 @@ use super::Cell;
 use super::answer::Answer;
 
 /// How long a cell may take: what takes longer hangs. A cell takes some milliseconds.
-fn patience() -> Duration {
+pub fn patience() -> Duration {
     crate::rig::deadline() / 2
 }
 
-/// Runs all cells, `threads` at a time; the answers come in the order of the cells.
-pub fn run_all(cells: Vec<Cell>, threads: usize) -> Vec<(Cell, Answer)> {
+type State = Box<dyn Fn() -> String + Send>;
+
+/// What tells the state of each cell's world, by the cell's number.
+static STATES: Mutex<BTreeMap<u64, State>> = Mutex::new(BTreeMap::new());
+
+thread_local! {
+    /// The number of the cell that this thread runs; zero: none.
+    static NUMBER: StdCell<u64> = const { StdCell::new(0) };
+}
+
+fn states() -> std::sync::MutexGuard<'static, BTreeMap<u64, State>> {
+    STATES.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// What tells the state of the running cell, should it hang.
+pub fn note(state: impl Fn() -> String + Send + 'static) {
+    let number = NUMBER.get();
+    if number > 0 {
+        drop(states().insert(number, Box::new(state)));
+    }
+}
+
+/// The running cell gives up what its state is told from.
+pub fn forget() {
+    let state = states().remove(&NUMBER.get());
+    drop(state);
+}
+
+/// Runs all cells, `threads` at a time, each for `patience` at most; the answers come in the order of the cells.
+pub fn run_all(cells: Vec<Cell>, threads: usize, patience: Duration) -> Vec<(Cell, Answer)> {
     let count = cells.len();
     let next = Arc::new(Mutex::new(cells.into_iter().enumerate()));
     let (told, answers) = channel();
@@ -25,7 +55,7 @@ pub fn run_all(cells: Vec<Cell>, threads: usize) -> Vec<(Cell, Answer)> {
             loop {
                 let cell = next.lock().unwrap_or_else(std::sync::PoisonError::into_inner).next();
                 let Some((index, cell)) = cell else { return };
-                let answer = run(cell);
+                let answer = run(cell, index as u64 + 1, patience);
                 if told.send((index, cell, answer)).is_err() {
                     return;
                 }
@@ -38,20 +68,42 @@ pub fn run_all(cells: Vec<Cell>, threads: usize) -> Vec<(Cell, Answer)> {
     answers.into_iter().map(|(_, cell, answer)| (cell, answer)).collect()
 }
 
-fn run(cell: Cell) -> Answer {
+fn run(cell: Cell, number: u64, patience: Duration) -> Answer {
     let (told, answer) = channel();
     let name = format!("{}/{}", cell.row, cell.column);
     let body = move || {
+        NUMBER.set(number);
         let outcome = catch_unwind(AssertUnwindSafe(|| (cell.run)(cell.profile, cell.row, cell.column)));
-        let _ = told.send(outcome.unwrap_or_else(|panic| Answer::Wrong(format!("panic: {}", words(&*panic)))));
+        let answer = outcome.unwrap_or_else(|panic| Answer::Wrong(format!("panic: {}", words(&*panic))));
+        if !matches!(answer, Answer::Hung(_)) {
+            forget();
+        }
+        let _ = told.send(answer);
     };
     let spawned = std::thread::Builder::new().name(name.clone()).spawn(body);
     spawned.expect("a thread starts");
-    match answer.recv_timeout(patience()) {
+    match answer.recv_timeout(patience) {
+        // A part of it that hangs.
+        Ok(Answer::Hung(what)) => Answer::Hung(format!("{what}; {}{}", threads(&name), locks(number))),
         Ok(answer) => answer,
-        Err(RecvTimeoutError::Timeout) => Answer::Hung(threads(&name)),
+        Err(RecvTimeoutError::Timeout) => Answer::Hung(threads(&name) + &locks(number)),
         Err(RecvTimeoutError::Disconnected) => Answer::Wrong("the thread ended without an answer".to_owned()),
     }
+}
+
+/// The state of the cell's world, told by a thread of its own: it may hang too.
+fn locks(number: u64) -> String {
+    const LONGEST: usize = 20_000;
+    let Some(state) = states().remove(&number) else { return String::new() };
+    let (told, text) = channel();
+    std::thread::spawn(move || {
+        let text = catch_unwind(AssertUnwindSafe(&state));
+        let _ = told.send(text.unwrap_or_else(|_| "it cannot be told".to_owned()));
+        // What it holds may be the last handle of a runtime that hangs.
+        std::mem::forget(state);
+    });
+    let text = text.recv_timeout(Duration::from_secs(2)).unwrap_or_else(|_| "telling it hangs as well".to_owned());
+    format!("; the runtime, <locked> where somebody holds the lock: {}", text.chars().take(LONGEST).collect::<String>())
 }
 
 /// What a panic says.
@@ -72,4 +124,41 @@ fn threads(cell: &str) -> String {
     }
     states.sort();
     format!("cell {cell}; threads: {}", states.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::matrix::world::World;
+
+    /// A cell that holds the gate of a stream for ever, and waits there for nobody.
+    fn hangs(profile: &'static str, _row: &'static str, _column: &'static str) -> Answer {
+        let world = World::new(profile);
+        let stream = world.runtime.stream().expect("a stream");
+        // SAFETY: O1. The closure enqueues nothing.
+        let held = unsafe {
+            stream.use_on(&[], |_| {
+                loop {
+                    std::thread::park();
+                }
+            })
+        };
+        Answer::of(&held)
+    }
+
+    fn works(_profile: &'static str, _row: &'static str, _column: &'static str) -> Answer {
+        Answer::Works
+    }
+
+    #[test]
+    fn a_cell_that_hangs_is_cut_and_told_with_its_locks_and_threads() {
+        let cell = |row, run| Cell { matrix: "planted", row, column: "a column", profile: "cuda-13", run };
+        let cells = vec![cell("hangs", hangs), cell("works", works)];
+        let answers = run_all(cells, 1, Duration::from_secs(2));
+        let [(_, Answer::Hung(state)), (_, Answer::Works)] = &answers[..] else { panic!("it goes on: {answers:?}") };
+        assert!(state.contains("cell hangs/a column"), "which cell: {state}");
+        assert!(state.contains("tenure-reclaim S"), "what the threads do: {state}");
+        assert!(state.contains("the runtime") && state.contains("Reclaim"), "what the runtime is at: {state}");
+        assert!(state.contains("<locked>"), "and which locks are held: {state}");
+    }
 }

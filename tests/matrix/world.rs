@@ -55,7 +55,15 @@ impl World {
             tap.rules.protect_nothing();
         }
         let runtime = Runtime::with(tap.clone(), config).expect("a runtime starts");
+        let (state, device) = (runtime.clone(), bench.driver());
+        super::watch::note(move || format!("{state:?}; {device:?}"));
         Self { bench, tap, runtime, leaks_allowed: false, adopted: std::cell::Cell::new(0) }
+    }
+
+    /// A stream of other code.
+    pub fn foreign_stream(&self) -> <D as Driver>::Stream {
+        self.adopted.set(self.adopted.get() + 1);
+        self.tap.inner().stream_create(Priority::Normal).expect("a stream of other code")
     }
 
     /// The objects that calls use.
@@ -65,13 +73,16 @@ impl World {
 
     /// As [`objects`](Self::objects), of another runtime over the same device.
     pub fn objects_of(&self, runtime: &Runtime<D>) -> Objects {
-        self.adopted.set(self.adopted.get() + 1);
+        self.adopted.set(self.adopted.get() + Objects::RAW_STREAMS);
         Objects::new(runtime, &self.tap)
     }
 
     /// Ends the runtime: `answer`, unless that takes too long or the simulator has a finding.
     pub fn end(self, answer: Answer) -> Answer {
         let Self { bench, runtime, tap, leaks_allowed, adopted } = self;
+        if !matches!(answer, Answer::Hung(_)) {
+            super::watch::forget();
+        }
         let begun = std::time::Instant::now();
         let _report = runtime.shutdown(SHUTDOWN);
         drop(tap);
@@ -100,6 +111,8 @@ pub struct Objects {
     pub other: Stream<D>,
     /// A stream of other code.
     pub adopted: Option<Stream<D>>,
+    /// Another, which nobody has adopted.
+    pub raw: Option<<D as Driver>::Stream>,
     /// Written on `stream`.
     pub x: Buffer<u32, D>,
     /// Written on `other`.
@@ -131,6 +144,9 @@ pub struct Objects {
 }
 
 impl Objects {
+    /// How many of them are streams of other code.
+    const RAW_STREAMS: usize = 2;
+
     /// Makes them and waits until the device is idle.
     ///
     /// # Panics
@@ -138,6 +154,7 @@ impl Objects {
     fn new(runtime: &Runtime<D>, tap: &D) -> Self {
         let (stream, other) = (runtime.stream().expect("a stream"), runtime.stream().expect("a stream"));
         let raw = tap.stream_create(Priority::Normal).expect("a stream of other code");
+        let another = tap.stream_create(Priority::Normal).expect("a stream of other code");
         // SAFETY: S6. The raw stream is destroyed with the device alone.
         let adopted = unsafe { runtime.adopt(raw) }.expect("an adoption");
         let upload = |stream: &Stream<D>| stream.upload(&[1_u32; 4]).expect("an upload");
@@ -162,6 +179,7 @@ impl Objects {
             stream,
             other,
             adopted: Some(adopted),
+            raw: Some(another),
             x,
             y,
             spare: Some(spare),

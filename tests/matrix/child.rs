@@ -1,0 +1,78 @@
+//! Makes a call in a child that is forked off the running process, where no thread but the caller's is left.
+
+use super::answer::Answer;
+
+/// What `call` answers in a child, which ends right after it.
+///
+/// # Panics
+/// When the system makes no child.
+#[cfg(target_os = "linux")]
+pub fn run(call: impl FnOnce() -> Answer) -> Answer {
+    let mut ends = [0; 2];
+    // SAFETY: O1. There is room for two descriptors.
+    assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0, "a pipe is made");
+    let [from, to] = ends;
+    // SAFETY: R5. The child has this thread alone, makes its call, and ends without going back.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        tell(to, &call());
+    }
+    assert!(child > 0, "a child is made");
+    // SAFETY: O1. Opened above, and the child's from now on.
+    unsafe { libc::close(to) };
+    let answer = hear(from);
+    // SAFETY: O1. The child is this function's own; it has nothing left to do.
+    unsafe { libc::kill(child, libc::SIGKILL) };
+    // SAFETY: O1. As above; nobody wants to know how it ended.
+    unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+    // SAFETY: O1. Opened above, and used by nobody any more.
+    unsafe { libc::close(from) };
+    answer
+}
+
+/// Nothing is forked elsewhere.
+#[cfg(not(target_os = "linux"))]
+pub fn run(call: impl FnOnce() -> Answer) -> Answer {
+    call()
+}
+
+/// The child's end: its answer in a line.
+#[cfg(target_os = "linux")]
+fn tell(to: i32, answer: &Answer) -> ! {
+    let line = match answer {
+        Answer::Works => "works\n".to_owned(),
+        Answer::Refused(word) => format!("refused {word}\n"),
+        Answer::Hung(what) | Answer::Wrong(what) => format!("wrong {}\n", what.replace('\n', " ")),
+    };
+    // SAFETY: O1. The bytes are there.
+    unsafe { libc::write(to, line.as_ptr().cast(), line.len()) };
+    // SAFETY: R5. Nothing of the parent's is run or dropped here.
+    unsafe { libc::_exit(0) }
+}
+
+#[cfg(target_os = "linux")]
+fn hear(from: i32) -> Answer {
+    let patience = i32::try_from((crate::rig::deadline() / 4).as_millis()).unwrap_or(i32::MAX);
+    let (mut line, mut byte) = (Vec::new(), 0_u8);
+    loop {
+        let mut wait = libc::pollfd { fd: from, events: libc::POLLIN, revents: 0 };
+        // SAFETY: O1. One descriptor to look at.
+        if unsafe { libc::poll(&raw mut wait, 1, patience) } <= 0 {
+            return Answer::Hung("the child does not answer".to_owned());
+        }
+        // SAFETY: O1. There is room for a byte.
+        if unsafe { libc::read(from, (&raw mut byte).cast(), 1) } <= 0 {
+            return Answer::Wrong("the child ended without an answer".to_owned());
+        }
+        if byte == b'\n' {
+            break;
+        }
+        line.push(byte);
+    }
+    let line = String::from_utf8_lossy(&line).into_owned();
+    match line.split_once(' ') {
+        None => Answer::Works,
+        Some(("refused", word)) => Answer::Refused(word.to_owned()),
+        Some((_, what)) => Answer::Wrong(what.to_owned()),
+    }
+}
