@@ -285,6 +285,16 @@ impl Checkers {
                 self.findings.warning(Line::Usage, message);
             }
             Event::Called { thread, .. } => self.order.call_ended(*thread),
+            // Most of what happens, and nothing that the others look at.
+            Event::Submitted { .. }
+            | Event::Started { .. }
+            | Event::Accessed { .. }
+            | Event::Completed { .. }
+            | Event::Learned { .. }
+            | Event::Recorded { .. }
+            | Event::Waited { .. } => self.order.on(event, &mut self.findings),
+            // No checker looks at it.
+            Event::ModeExchanged { .. } => {}
             Event::DeviceReset { .. } => {
                 // Nothing of before can be touched any more, by anybody.
                 self.order.forget_all();

@@ -59,8 +59,17 @@ impl Clock {
         self.recorded.take()
     }
 
-    /// Moves on by an event; the stretch that a call or an operation took, where it ends one.
-    pub(crate) fn on(&mut self, event: &Event, profile: &Profile) -> Span {
+    /// Moves on by an event; the stretch that a call or an operation took, where it ends one, and what an operation that
+    /// starts or ends does.
+    pub(crate) fn on(&mut self, event: &Event, profile: &Profile) -> (Span, Option<WorkKind>) {
+        match event {
+            Event::Started { op, .. } => (Span::default(), self.pending.get(op).map(|pending| pending.work)),
+            Event::Completed { op, stream } => self.completed(*op, *stream, profile),
+            _ => (self.on_other(event, profile), None),
+        }
+    }
+
+    fn on_other(&mut self, event: &Event, profile: &Profile) -> Span {
         match event {
             Event::Called { thread, call, .. } => self.called(thread.0, *call, profile),
             Event::Submitted { op, thread, work, .. } => {
@@ -89,7 +98,6 @@ impl Clock {
                 }
                 Span::default()
             }
-            Event::Completed { op, stream } => self.completed(*op, *stream, profile),
             Event::Learned { thread, stream, .. } => {
                 let end = self.streams.get(stream).copied().unwrap_or(0);
                 let time = self.thread(thread.0);
@@ -122,8 +130,8 @@ impl Clock {
         Span { begin_ns, end_ns }
     }
 
-    fn completed(&mut self, op: OpId, stream: StreamId, profile: &Profile) -> Span {
-        let Some(pending) = self.pending.remove(&op) else { return Span::default() };
+    fn completed(&mut self, op: OpId, stream: StreamId, profile: &Profile) -> (Span, Option<WorkKind>) {
+        let Some(pending) = self.pending.remove(&op) else { return (Span::default(), None) };
         let time = self.streams.entry(stream).or_default();
         let begin_ns = (*time).max(pending.ready_ns);
         let end_ns = begin_ns + profile.work_cost_ns(pending.work, pending.bytes);
@@ -133,7 +141,7 @@ impl Clock {
             self.recorded = Some((event, end_ns));
         }
         self.latest_ns = self.latest_ns.max(end_ns);
-        Span { begin_ns, end_ns }
+        (Span { begin_ns, end_ns }, Some(pending.work))
     }
 
     fn thread(&mut self, thread: u32) -> &mut u64 {

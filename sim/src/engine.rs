@@ -464,6 +464,17 @@ impl Engine {
         events.append(&mut self.log);
     }
 
+    /// Whether anything has happened since the events were last taken.
+    pub(crate) fn has_events(&self) -> bool {
+        !self.log.is_empty()
+    }
+
+    /// As [`take_events`](Self::take_events), with an empty list, whose room is used for the events to come: nothing is copied.
+    pub(crate) fn exchange_events(&mut self, events: &mut Vec<Event>) {
+        debug_assert!(events.is_empty(), "what it holds would be told again");
+        std::mem::swap(&mut self.log, events);
+    }
+
     /// Hands each event since the last call to `sink`, in order.
     pub fn drain_events(&mut self, mut sink: impl FnMut(Event)) {
         self.log.drain(..).for_each(&mut sink);

@@ -11,7 +11,6 @@ use crate::checker::{Finding, Severity};
 use crate::clock::Span;
 use crate::code::Code;
 use crate::event::{BlockedOn, CallName, CaptureId, Event, EventId, HostThread, KernelId, OpId, StreamId, WorkKind};
-use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -51,14 +50,15 @@ pub(crate) struct Trace {
     rows: VecDeque<Row>,
     rows_max: usize,
     dropped: u64,
-    works: FxHashMap<OpId, WorkKind>,
     lent: Vec<Event>,
 }
 
 impl Trace {
     /// A trace that keeps the last `rows_max` rows; 0 keeps findings only as text elsewhere.
     pub(crate) fn new(rows_max: usize) -> Self {
-        Self { rows: VecDeque::new(), rows_max, dropped: 0, works: FxHashMap::default(), lent: Vec::new() }
+        // Room for a short run, so that it does not grow step by step.
+        let rows = VecDeque::with_capacity(rows_max.min(ROWS_AT_FIRST));
+        Self { rows, rows_max, dropped: 0, lent: Vec::with_capacity(EVENTS_AT_FIRST) }
     }
 
     /// A list for events, empty and with room, so that none is allocated a call. Give it back.
@@ -85,11 +85,12 @@ impl Trace {
         self.rows.iter()
     }
 
-    pub(crate) fn on(&mut self, event: &Event, span: Span, step: u64) {
+    /// Adds what happened. `work` is what the operation does that an event starts or completes, where that is known.
+    pub(crate) fn on(&mut self, event: &Event, span: Span, work: Option<WorkKind>, step: u64) {
         if self.rows_max == 0 {
             return;
         }
-        if let Some((lane, what)) = self.row_of(event) {
+        if let Some((lane, what)) = Self::row_of(event, work) {
             self.push(Row { step, lane, what, span });
         }
     }
@@ -113,28 +114,17 @@ impl Trace {
         self.rows.push_back(row);
     }
 
-    fn row_of(&mut self, event: &Event) -> Option<(Lane, What)> {
+    fn row_of(event: &Event, work: Option<WorkKind>) -> Option<(Lane, What)> {
         Some(match event {
             Event::Called { thread, call, stream, code } => {
                 (Lane::Host(*thread), What::Called { call: *call, stream: *stream, code: *code })
             }
             Event::Blocked { thread, call, on } => (Lane::Host(*thread), What::Blocked { call: *call, on: *on }),
             Event::Submitted { op, stream, thread, work, .. } => {
-                self.works.insert(*op, *work);
                 (Lane::Host(*thread), What::Submitted { op: *op, stream: *stream, work: *work })
             }
-            Event::GraphLaunched { first_node, shape, .. } => {
-                for (index, node) in shape.nodes.iter().enumerate() {
-                    self.works.insert(OpId(first_node.0 + index as u64), node.work);
-                }
-                return None;
-            }
-            Event::Started { op, stream } => {
-                (Lane::Stream(*stream), What::Started { op: *op, work: *self.works.get(op)? })
-            }
-            Event::Completed { op, stream } => {
-                (Lane::Stream(*stream), What::Completed { op: *op, work: self.works.remove(op)? })
-            }
+            Event::Started { op, stream } => (Lane::Stream(*stream), What::Started { op: *op, work: work? }),
+            Event::Completed { op, stream } => (Lane::Stream(*stream), What::Completed { op: *op, work: work? }),
             Event::Waited { op, after, .. } => (Lane::Checker, What::Waited { op: *op, after: *after }),
             Event::HostAccessed { thread, bytes, access, .. } => {
                 let write = *access == crate::event::Access::Write;
@@ -161,6 +151,12 @@ impl Trace {
         })
     }
 }
+
+/// How many rows there is room for at first.
+const ROWS_AT_FIRST: usize = 256;
+
+/// How many events of one step there is room for at first.
+const EVENTS_AT_FIRST: usize = 16;
 
 /// The names that a trace needs and that events do not carry.
 pub(crate) trait Names {

@@ -172,7 +172,9 @@ impl HappensBefore {
         if !self.call_begins.is_empty() {
             self.call_begins.remove(&thread);
         }
-        self.learn_nothing.retain(|known| *known != thread);
+        if !self.learn_nothing.is_empty() {
+            self.learn_nothing.retain(|known| *known != thread);
+        }
     }
 
     /// What is known about an access that the engine refused.
@@ -320,7 +322,7 @@ impl HappensBefore {
         let stream = pending.stream;
         let lane = &mut stream_lane(&mut self.streams, &mut self.lanes, &self.host, stream).lane;
         lane.step();
-        lane.learn(&self.pending[&op].submitted);
+        lane.learn(&pending.submitted);
         for earlier in after {
             self.learn_edge(stream, earlier);
             self.release(Some(earlier));

@@ -155,16 +155,19 @@ impl World {
     /// Shows the checkers, the clock and the trace all that happened since the last time.
     pub(crate) fn settle(&mut self) {
         let Self { engine, checkers, clock, trace, footprint, tells_footprints, .. } = self;
+        if !engine.has_events() {
+            return;
+        }
         let mut log = trace.lend();
-        engine.take_events(&mut log);
+        engine.exchange_events(&mut log);
         for event in &log {
             let before = checkers.findings.all().len();
             checkers.on(event);
-            let span = clock.on(event, engine.profile());
+            let (span, work) = clock.on(event, engine.profile());
             if let Some((recorded, ns)) = clock.take_recorded() {
                 engine.set_event_ns(recorded, ns);
             }
-            trace.on(event, span, checkers.findings.step);
+            trace.on(event, span, work, checkers.findings.step);
             if *tells_footprints {
                 footprint.event(event);
             }
