@@ -49,6 +49,7 @@ impl MayWait {
     ///
     /// # Errors
     /// `InsideHold` in a `use_on` closure: its gate is held, and what is waited for may need it.
+    #[inline]
     pub fn here() -> Result<Self> {
         if is_within(Place::Hold) {
             return Err(Misuse::InsideHold.into());
@@ -96,10 +97,13 @@ pub fn within<R>(place: Place, body: impl FnOnce() -> R) -> R {
 }
 
 /// Whether the running thread is in such a place.
+#[inline]
 pub fn is_within(place: Place) -> bool {
-    if MARKS.with(Cell::get) == 0 {
-        return false;
-    }
+    MARKS.with(Cell::get) > 0 && is_marked(place)
+}
+
+#[cold]
+fn is_marked(place: Place) -> bool {
     PLACES.with(|places| places.borrow().contains(&(place, coop::thread_id().unwrap_or(0))))
 }
 

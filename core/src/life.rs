@@ -59,6 +59,7 @@ impl Life {
     }
 
     /// Whether it is in `phase` or further.
+    #[inline]
     pub fn is_past(&self, phase: Phase) -> bool {
         // Relaxed: as in `advance`.
         self.phase.load(Ordering::Relaxed) >= phase as u32
@@ -66,14 +67,17 @@ impl Life {
 
     /// Whether this process is a child that inherited the runtime from the one that made it: then its threads are not
     /// here, and any lock may be held by one of them.
+    #[inline]
     pub fn is_inherited(&self) -> bool {
-        self.born != fork::count()
+        // Since `new`, it is counted.
+        self.born != fork::counted()
     }
 
     /// Refuses in a forked child, where any lock may be held by a thread that is not there.
     ///
     /// # Errors
     /// `Misuse::Forked`.
+    #[inline]
     pub fn check_process(&self) -> Result<()> {
         if self.is_inherited() { Err(Misuse::Forked.into()) } else { Ok(()) }
     }
@@ -82,6 +86,7 @@ impl Life {
     ///
     /// # Errors
     /// `Closed`; `Misuse::Forked`.
+    #[inline]
     pub fn check_open(&self) -> Result<()> {
         self.check_process()?;
         if self.is_past(Phase::Draining) { Err(Error::Closed) } else { Ok(()) }
@@ -117,6 +122,12 @@ mod fork {
                 let _refused = unsafe { libc::pthread_atfork(None, None, Some(count_one)) };
             });
         }
+        counted()
+    }
+
+    /// The number, for who knows that the system was asked to count.
+    #[inline]
+    pub fn counted() -> u32 {
         // Relaxed: as above.
         FORKS.load(Ordering::Relaxed)
     }
@@ -126,6 +137,10 @@ mod fork {
 #[cfg(not(all(target_os = "linux", not(any(miri, mc_loom, mc_shuttle)))))]
 mod fork {
     pub fn count() -> u32 {
+        0
+    }
+
+    pub fn counted() -> u32 {
         0
     }
 }

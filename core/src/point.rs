@@ -134,6 +134,7 @@ impl Timeline {
     ///
     /// # Errors
     /// Those of `question`: then nothing was learned.
+    #[inline]
     pub fn ask<E>(&self, question: impl FnOnce() -> Result<Progress, E>) -> Result<Progress, E> {
         let horizon = self.horizon();
         let progress = question()?;
@@ -148,6 +149,7 @@ impl Timeline {
         self.raise(mark.0);
     }
 
+    #[inline]
     fn raise(&self, number: u64) {
         // E2.w: Release; pairs with E2.r in `is_complete`. Who learns of it second-hand sees the bytes.
         self.completed.fetch_max(number, ordering!("E2.w", Release));

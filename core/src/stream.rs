@@ -357,6 +357,7 @@ impl Visits {
     }
 
     /// The word, if no guest is inside.
+    #[inline]
     fn look(&self) -> Option<u64> {
         // E3.look: Acquire; pairs with E3.leave.
         let word = self.0.load(ordering!("E3.look", Acquire));
@@ -364,6 +365,7 @@ impl Visits {
     }
 
     /// Whether nobody entered since `word` was read; publishes what the claim learned.
+    #[inline]
     fn confirm(&self, word: u64) -> bool {
         // E3.claim: AcqRel; its release side pairs with E3.enter. Relaxed on failure: nothing is concluded from it.
         self.0

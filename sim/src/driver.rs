@@ -928,7 +928,8 @@ impl Sim {
         let key = (self.0.id, coop::thread_id());
         let known = NUMBERS.try_with(|numbers| {
             let numbers = numbers.borrow();
-            numbers.iter().find(|(sim, coop, _)| (*sim, *coop) == key).map(|(.., number)| *number)
+            // The latest first: a thread mostly calls the simulation that it made last.
+            numbers.iter().rev().find(|(sim, coop, _)| (*sim, *coop) == key).map(|(.., number)| *number)
         });
         if let Ok(Some(number)) = known {
             return HostThread(number);
