@@ -24,7 +24,6 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    tenure_tests::arm_mutant();
     let options = match options() {
         Ok(options) => options,
         Err(mistake) => {

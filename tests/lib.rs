@@ -34,11 +34,3 @@ pub mod volume;
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 pub struct Readme;
-
-/// Arms the planted defect that `TENURE_MUTANT` names, in builds with `--cfg mc_broken`: what looks on must then fail.
-pub fn arm_mutant() {
-    #[cfg(mc_broken)]
-    if let Ok(name) = std::env::var("TENURE_MUTANT") {
-        tenure::planted::arm(Some(String::leak(name)));
-    }
-}

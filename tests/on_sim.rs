@@ -26,7 +26,6 @@ const DRIVES: [(&str, Drive, u64, bool); 5] = [
 ];
 
 fn main() {
-    tenure_tests::arm_mutant();
     let mut arguments = Arguments::from_args();
     // Waits of two seconds and less: more threads than processors are of use.
     arguments.test_threads.get_or_insert(4);

@@ -51,7 +51,6 @@ impl Options {
 }
 
 fn main() -> ExitCode {
-    tenure_tests::arm_mutant();
     let options = match options() {
         Ok(options) => options,
         Err(mistake) => {

@@ -27,7 +27,6 @@ pub mod checker;
 pub mod clock;
 pub mod drive;
 pub mod driver;
-mod json;
 pub mod scenario;
 pub mod sync;
 mod trace;

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use serde_json::json;
+
 use super::replay::{Outcome, ScenarioResult};
 use super::run::Verdict;
 use crate::checker::Line;
-use crate::json::object;
 
 impl Verdict {
     /// The word for it.
@@ -90,17 +91,19 @@ struct JsonLine<'r> {
 
 impl JsonLine<'_> {
     fn to_line(&self) -> String {
-        let line = object([
-            ("file", self.file.into()),
-            ("profile", self.profile.into()),
-            ("schedules", self.schedules.into()),
-            ("exhaustive", self.exhaustive.into()),
-            ("outcome", self.outcome.word().into()),
-            ("contract", self.contract.into()),
-            ("message", self.message.into()),
-            ("seed", self.seed.into()),
-        ]);
-        format!("{line}\n")
+        let Self { file, profile, schedules, exhaustive, outcome, contract, message, seed } = self;
+        let fields = [
+            ("file", json!(file)),
+            ("profile", json!(profile)),
+            ("schedules", json!(schedules)),
+            ("exhaustive", json!(exhaustive)),
+            ("outcome", json!(outcome.word())),
+            ("contract", json!(contract)),
+            ("message", json!(message)),
+            ("seed", json!(seed)),
+        ];
+        let fields: Vec<_> = fields.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
+        format!("{{{}}}\n", fields.join(","))
     }
 }
 

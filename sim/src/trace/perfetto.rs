@@ -6,24 +6,18 @@ use super::lanes::{Lane, title};
 use super::{Names, Row, Trace, What, words};
 use crate::code::Code;
 use crate::event::{HostThread, OpId};
-use crate::json::{Json, object};
 use rustc_hash::FxHashMap;
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 /// The trace as one JSON text. Rows that the ring dropped are said in `otherData`.
 pub(crate) fn json(trace: &Trace, names: &dyn Names, seed: &str) -> String {
-    let mut events: Vec<Json> = processes();
+    let mut events: Vec<Value> = processes();
     let shown = trace.rows().filter(|row| !matches!(row.what, What::Waited { .. }));
     let lanes: BTreeSet<Lane> = shown.map(|row| row.lane).collect();
     events.extend(lanes.iter().map(|lane| {
         let (pid, tid) = track(*lane);
-        object([
-            ("args", object([("name", title(*lane, names).into())])),
-            ("name", "thread_name".into()),
-            ("ph", "M".into()),
-            ("pid", pid.into()),
-            ("tid", tid.into()),
-        ])
+        json!({"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": title(*lane, names)}})
     }));
     let mut ends: FxHashMap<OpId, (Lane, u64)> = FxHashMap::default();
     let mut waits: FxHashMap<OpId, OpId> = FxHashMap::default();
@@ -37,23 +31,20 @@ pub(crate) fn json(trace: &Trace, names: &dyn Names, seed: &str) -> String {
         }
         events.extend(slice(row, names));
     }
-    let whole = object([
-        ("displayTimeUnit", "ns".into()),
-        ("otherData", object([("rows_dropped", trace.dropped().into()), ("seed", seed.into())])),
-        ("traceEvents", events.into()),
-    ]);
+    let whole = json!({
+        "displayTimeUnit": "ns",
+        "otherData": {"seed": seed, "rows_dropped": trace.dropped()},
+        "traceEvents": events,
+    });
     whole.to_string()
 }
 
-fn processes() -> Vec<Json> {
-    let name = |pid: u32, name: &str| {
-        let args = object([("name", name.into())]);
-        object([("args", args), ("name", "process_name".into()), ("ph", "M".into()), ("pid", pid.into())])
-    };
+fn processes() -> Vec<Value> {
+    let name = |pid: u32, name: &str| json!({"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}});
     vec![name(1, "host threads"), name(2, "device streams"), name(3, "checkers")]
 }
 
-fn slice(row: &Row, names: &dyn Names) -> Option<Json> {
+fn slice(row: &Row, names: &dyn Names) -> Option<Value> {
     let (pid, tid) = track(row.lane);
     let name = match &row.what {
         What::Called { call, stream, code } => {
@@ -67,48 +58,31 @@ fn slice(row: &Row, names: &dyn Names) -> Option<Json> {
         _ => return None,
     };
     let length = row.span.end_ns.saturating_sub(row.span.begin_ns);
-    Some(object([
-        ("args", object([("row", row.step.into())])),
-        ("dur", microseconds(length).into()),
-        ("name", name.into()),
-        ("ph", "X".into()),
-        ("pid", pid.into()),
-        ("tid", tid.into()),
-        ("ts", microseconds(row.span.begin_ns).into()),
-    ]))
+    Some(json!({
+        "ph": "X", "name": name, "pid": pid, "tid": tid,
+        "ts": microseconds(row.span.begin_ns), "dur": microseconds(length), "args": {"row": row.step},
+    }))
 }
 
-fn instant(name: &str, row: &Row) -> Json {
+fn instant(name: &str, row: &Row) -> Value {
     let (pid, tid) = track(row.lane);
-    object([
-        ("args", object([("row", row.step.into())])),
-        ("name", name.into()),
-        ("ph", "i".into()),
-        ("pid", pid.into()),
-        ("s", "g".into()),
-        ("tid", tid.into()),
-        ("ts", microseconds(row.span.begin_ns).into()),
-    ])
+    json!({
+        "ph": "i", "s": "g", "name": name, "pid": pid, "tid": tid,
+        "ts": microseconds(row.span.begin_ns), "args": {"row": row.step},
+    })
 }
 
-fn arrow(op: OpId, row: &Row, waits: &FxHashMap<OpId, OpId>, ends: &FxHashMap<OpId, (Lane, u64)>) -> Vec<Json> {
+fn arrow(op: OpId, row: &Row, waits: &FxHashMap<OpId, OpId>, ends: &FxHashMap<OpId, (Lane, u64)>) -> Vec<Value> {
     let from = waits.get(&op).and_then(|record| ends.get(record));
     let Some((lane, end_ns)) = from else { return Vec::new() };
-    let edge = |lane: Lane, ph: &str, ns: u64| {
-        let (pid, tid) = track(lane);
-        let bp = (ph == "f").then_some(("bp", "e".into()));
-        let fields = [
-            ("cat", "edge".into()),
-            ("id", op.0.into()),
-            ("name", "edge".into()),
-            ("ph", ph.into()),
-            ("pid", pid.into()),
-            ("tid", tid.into()),
-            ("ts", microseconds(ns).into()),
-        ];
-        Json::Object(bp.into_iter().chain(fields).collect())
-    };
-    vec![edge(*lane, "s", end_ns.saturating_sub(1)), edge(row.lane, "f", row.span.begin_ns)]
+    let (from_pid, from_tid) = track(*lane);
+    let (pid, tid) = track(row.lane);
+    vec![
+        json!({"ph": "s", "name": "edge", "cat": "edge", "id": op.0, "pid": from_pid, "tid": from_tid,
+               "ts": microseconds(end_ns.saturating_sub(1))}),
+        json!({"ph": "f", "bp": "e", "name": "edge", "cat": "edge", "id": op.0, "pid": pid, "tid": tid,
+               "ts": microseconds(row.span.begin_ns)}),
+    ]
 }
 
 /// Process and thread of a lane's track.
