@@ -12,6 +12,22 @@
 //! | `liveness` | O5 R3 R6, and the leaks of a run | threads that wait for ever; what is left at the end |
 //!
 //! A *violation* breaks a promise. A *warning* is legal on some driver and no good idea on others.
+//!
+//! # What they do not see
+//! `tests/wrong_programs.rs` has programs with what must be said of each. This is out of reach:
+//!
+//! | what | why |
+//! |---|---|
+//! | a host access by a plain pointer | nobody is told; [`Sim::host_accessed`](crate::Sim::host_accessed) tells |
+//! | two host threads that race with each other | all host threads count as one: tools for that exist (Miri, ThreadSanitizer, loom) |
+//! | memory that a kernel's closure reaches beside its arguments | a closure is not looked into |
+//! | reads of unwritten memory through [`Write`](crate::kernel::Write), unless warnings are denied | a kernel must run twice to see it |
+//! | the element type of who launches a kernel | arguments carry addresses and lengths; only alignment and length are checked |
+//! | elements of one range that kernels share out between them, even and odd ones | accesses are whole arguments, so they count as conflicting: give each kernel a range of its own |
+//! | a pageable source that is written once its copy has been submitted, on a driver that has taken the bytes by then | the trait promises nothing before the copy has completed, so it is a race everywhere |
+//! | work that a thread submits to a stream which another one captures | legal in relaxed mode: it is recorded, and its order with the begin is the program's |
+//! | modules left at the end | programs keep them; [`Leaks::modules`](liveness::Leaks::modules) counts them |
+//! | a kernel that never ends | it runs with the simulation locked; host threads and host functions that never end are cut |
 
 pub(crate) mod capture;
 pub(crate) mod happens_before;
@@ -27,7 +43,8 @@ use self::capture::Captures;
 use self::happens_before::{HappensBefore, Label};
 use self::registration::{InFlight, Region};
 use self::shadow::Conflict;
-use crate::event::{Access, Event, HostThread, KernelId, Memory, WorkKind};
+use crate::code::Code;
+use crate::event::{Access, CallName, Event, HostThread, KernelId, Memory, WorkKind};
 use rustc_hash::FxHashSet;
 use std::fmt;
 use std::sync::Arc;
@@ -284,7 +301,12 @@ impl Checkers {
                 let message = format!("{who} reads {allocation}[{start}..{end}], not all of which was ever written");
                 self.findings.warning(Line::Usage, message);
             }
-            Event::Called { thread, .. } => self.order.call_ended(*thread),
+            Event::Called { thread, call, code, .. } => {
+                if *call == CallName::DeviceSynchronize && *code == Code::SUCCESS {
+                    self.order.device_was_waited_for();
+                }
+                self.order.call_ended(*thread);
+            }
             // Most of what happens, and nothing that the others look at.
             Event::Submitted { .. }
             | Event::Started { .. }

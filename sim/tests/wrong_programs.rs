@@ -838,6 +838,15 @@ const RIGHT: &[Right] = &[
         d.event_destroy(e).unwrap();
         (free(d, m), end(d, &b));
     }),
+    ("a wait for the device comes after streams that are idle, and gone", |d| {
+        let (a, b, m, n) = (stream(d), stream(d), alloc(d), alloc(d));
+        // SAFETY: P4. The memory is so long.
+        unsafe { d.fill_and_wait(m, 0, N) }.unwrap();
+        (fill(d, &a, n), end(d, &a));
+        while d.stream_query(&b).unwrap() == Progress::Pending {}
+        d.device_synchronize().unwrap();
+        (free(d, m), free(d, n), end(d, &b));
+    }),
     ("not ready is an answer and no mistake", |d| {
         let (a, m) = (stream(d), alloc(d));
         fill(d, &a, m);

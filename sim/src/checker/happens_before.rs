@@ -168,6 +168,11 @@ impl HappensBefore {
         self.learn_nothing.push(thread);
     }
 
+    /// A thread has waited for the whole device: it is after streams that are gone, too.
+    pub(crate) fn device_was_waited_for(&mut self) {
+        self.lanes.teach_retired(&mut self.host);
+    }
+
     pub(crate) fn call_ended(&mut self, thread: HostThread) {
         if !self.call_begins.is_empty() {
             self.call_begins.remove(&thread);

@@ -161,6 +161,12 @@ impl Lanes {
         lane
     }
 
+    /// `lane` learns that all sequences which are over lie before it.
+    pub(crate) fn teach_retired(&self, lane: &mut Lane) {
+        let clock = Arc::make_mut(&mut lane.now.clock);
+        self.retired.iter().for_each(|epoch| clock.raise(epoch.lane, epoch.at));
+    }
+
     pub(crate) fn retire(&mut self, lane: &Lane) {
         self.retired.push(lane.now.own);
     }

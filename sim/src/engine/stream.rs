@@ -285,7 +285,10 @@ impl Engine {
     pub fn device_synchronize(&mut self, thread: HostThread) -> Result<Answer<()>, Code> {
         self.waiting(thread, CallName::DeviceSynchronize, |engine| {
             engine.guard_device_wait()?;
-            Ok(engine.wait_for_device(Then::Nothing))
+            // The idle ones too: the caller is after their work as well.
+            let streams = engine.streams.iter().map(|(stream, _)| stream as u32);
+            let positions = streams.map(|stream| engine.end_of(stream)).collect();
+            Ok(engine.wait_for(Until::Positions(positions), Then::Nothing))
         })
     }
 

@@ -1,4 +1,5 @@
 //! What programs of the tables are written with: the raw driver, in few words.
+#![allow(dead_code, unused_imports, reason = "each test file uses its part")]
 
 pub use std::sync::Arc;
 pub use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -144,6 +144,33 @@ fn mistakes_are_told_with_the_word_that_was_meant() {
     }
 }
 
+/// One file with ten mistakes. Each is told with its line and the word that was meant; once that is put in, the next is.
+#[test]
+fn ten_mistakes_of_one_file_are_told_one_after_the_other() {
+    let mut text = "keeps O11\nprofile hip-7\nfail maloc with 2\nstream A priority hihg\nbuffer x 4 om A\nhost h 4 = 7\n\
+                    wrpa w = h\nwirte x = 1 on A\nreed x on A\nthread T {\n    syncc A\n}\nfinally {\n    expect edges.neddless == 0\n}"
+        .to_owned();
+    let mistakes = [
+        (1, "O11", "O1"),
+        (2, "hip-7", "hip-7.0"),
+        (3, "maloc", "malloc"),
+        (4, "hihg", "high"),
+        (5, " om ", " on "),
+        (7, "wrpa", "wrap"),
+        (8, "wirte", "write"),
+        (9, "reed", "read"),
+        (11, "syncc", "sync"),
+        (14, "neddless", "needless"),
+    ];
+    for (line, wrong, right) in mistakes {
+        let error = parse(&text).expect_err("a mistake is left").to_string();
+        assert!(error.starts_with(&format!("line {line}, ")), "{wrong}: {error}");
+        assert!(error.contains(right.trim()), "{wrong}: {error}");
+        text = text.replacen(wrong, right, 1);
+    }
+    parse(&text).expect("all are mended");
+}
+
 /// In some order the worker has left a host function before the end, and that one can go wrong.
 #[test]
 fn the_worker_leaves_host_functions_that_can_go_wrong() {
