@@ -858,11 +858,10 @@ impl Sim {
         if world.stop.is_some() {
             return Err(error(Code::DRIVER_UNLOADING));
         }
-        if matches!(call, Call::Free | Call::HostFree | Call::HostUnregister) {
-            world.checkers.unordered_call_begins(thread);
-        }
-        if call == Call::Copy && counts {
-            world.checkers.call_that_may_wait_begins(thread);
+        match call {
+            Call::Free | Call::HostFree | Call::HostUnregister => world.checkers.unordered_call_begins(thread),
+            Call::Copy if counts => world.checkers.call_that_may_wait_begins(thread),
+            _ => {}
         }
         let begun = self.delay(&mut world, thread, seat.as_deref(), call);
         let result = begun.and_then(|()| body(&mut world, thread, seat.as_deref())).map_err(error);
@@ -883,12 +882,7 @@ impl Sim {
             None if call == Call::LaunchHostFunction => self.keep_moving(),
             None => {}
         }
-        // A destructor's panic is its owner's to see, as where the owner drops it.
-        if let Err(payload) = shared.shelf.clear()
-            && !std::thread::panicking()
-        {
-            std::panic::resume_unwind(payload);
-        }
+        shared.shelf.clear_on_caller();
         result
     }
 

@@ -5,7 +5,7 @@
 //! next thread that has just let go of the lock.
 
 use parking_lot::Mutex;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tenure::driver::HostFunction;
@@ -55,6 +55,16 @@ impl Shelf {
             outcome = outcome.and(catch_unwind(AssertUnwindSafe(|| drop(function))));
         }
         outcome
+    }
+
+    /// Drops what lies there, on a thread that called the driver. A destructor's panic is that thread's to see, as where it
+    /// drops something of its own.
+    pub(crate) fn clear_on_caller(&self) {
+        if let Err(payload) = self.clear()
+            && !std::thread::panicking()
+        {
+            resume_unwind(payload);
+        }
     }
 
     /// Whether something lies there.
