@@ -48,6 +48,7 @@ use crate::event::{Access, CallName, Event, HostThread, KernelId, Memory, WorkKi
 use rustc_hash::FxHashSet;
 use std::fmt;
 use std::sync::Arc;
+use tenure::driver::Call;
 
 macro_rules! lines {
     ($($name:ident $text:literal)*) => {
@@ -332,14 +333,15 @@ impl Checkers {
         }
     }
 
-    /// A thread begins a call whose effect must be in order without the waiting that the call itself may do.
-    pub(crate) fn unordered_call_begins(&mut self, thread: HostThread) {
-        self.order.call_begins(thread);
-    }
-
-    /// A thread begins a call that some driver waits in and another does not: nobody may lean on that.
-    pub(crate) fn call_that_may_wait_begins(&mut self, thread: HostThread) {
-        self.order.learns_nothing(thread);
+    /// A thread begins a call, of the driver trait or (`is_plain` not) another of the same kind. The effect of some must be
+    /// in order without the waiting that the call itself may do; and some drivers wait in a copy where others do not, so
+    /// that nobody may lean on that.
+    pub(crate) fn call_begins(&mut self, thread: HostThread, call: Call, is_plain: bool) {
+        match call {
+            Call::Free | Call::HostFree | Call::HostUnregister => self.order.call_begins(thread),
+            Call::Copy if is_plain => self.order.learns_nothing(thread),
+            _ => {}
+        }
     }
 
     /// A host function lets others run: they know of what it did so far, and not of what it does from then on.

@@ -858,11 +858,7 @@ impl Sim {
         if world.stop.is_some() {
             return Err(error(Code::DRIVER_UNLOADING));
         }
-        match call {
-            Call::Free | Call::HostFree | Call::HostUnregister => world.checkers.unordered_call_begins(thread),
-            Call::Copy if counts => world.checkers.call_that_may_wait_begins(thread),
-            _ => {}
-        }
+        world.checkers.call_begins(thread, call, counts);
         let begun = self.delay(&mut world, thread, seat.as_deref(), call);
         let result = begun.and_then(|()| body(&mut world, thread, seat.as_deref())).map_err(error);
         if region.is_some() {
