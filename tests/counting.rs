@@ -31,7 +31,7 @@ impl Counts {
     }
 
     fn get(&self, call: Call) -> usize {
-        // Acquire: as for `add`.
+        // Acquire: the same as for `add`.
         self.0[call as usize].load(Ordering::Acquire)
     }
 }

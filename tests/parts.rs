@@ -57,7 +57,7 @@ impl Parts {
         submit(&self.context, stream, &uses, Call::Launch, |_, _| Ok(())).expect("a submission");
     }
 
-    /// Somebody who waits for all that uses the record.
+    /// A thread that waits for all that uses the record.
     fn wait_for(&self, record: &Record<D>) -> Arc<Notice> {
         let notice = Arc::new(Notice::default());
         let points = record.points(Access::Write, &MayWait::here().expect("no hold"));
@@ -65,7 +65,7 @@ impl Parts {
         notice
     }
 
-    /// A write that stands still until the brake is released, and somebody who waits for it.
+    /// A write that stands still until the brake is released, and a thread that waits for it.
     fn held_write(&self, stream: &Arc<StreamState<D>>, record: &Record<D>) -> (Brake<'_, SimBench>, Arc<Notice>) {
         let brake = Brake::new(&self.bench);
         brake.hold_raw(&self.bench.driver(), &stream.raw);
@@ -92,7 +92,7 @@ fn r2_a_lane_has_one_host_function_in_flight() {
     let (stream, record) = (parts.stream(), Record::new());
     let (brake, notice) = parts.held_write(&stream, &record);
     assert_eq!(parts.turn(Ask::Query), Left { waiting: 1, put_off: 0 });
-    assert_eq!(parts.told(), [0, 1], "who only asks arms nothing");
+    assert_eq!(parts.told(), [0, 1], "asking alone arms nothing");
     for _ in 0..3 {
         assert_eq!(parts.turn(Ask::Arm), Left { waiting: 1, put_off: 0 });
         assert_eq!(parts.told(), [1, 1], "R2: a function in flight will tell: no other, and no question");
@@ -132,7 +132,7 @@ fn p11_what_waits_for_a_stream_that_breaks_is_told() {
     brake.release();
 }
 
-/// Memory that the device may still use is kept for ever, whatever ends first: the runtime, the stream, or the device.
+/// Memory that the device may still use is kept forever, whatever ends first: the runtime, the stream, or the device.
 fn p11_what_may_be_in_use_is_kept() {
     for ending in ["filed", "fresh", "broken", "given up", "lost"] {
         let parts = Parts::new();

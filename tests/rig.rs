@@ -106,7 +106,7 @@ impl<D: Driver> Rig<D> {
     /// Wraps four elements at `start`.
     ///
     /// # Safety
-    /// - As for [`Runtime::wrap_raw`].
+    /// - The same as for [`Runtime::wrap_raw`].
     pub unsafe fn wrap_at(&self, start: HostPointer) -> Result<Pinned<u32, Tap<D>>> {
         // SAFETY: P4. The caller vouches for the memory.
         unsafe { self.runtime.wrap_raw(start.0.cast(), 4) }

@@ -145,7 +145,7 @@ fn a_shared_read(bench: &SimBench) {
         rig.sum(&new.1, &x, &mut new.0).expect("a launch");
         readers.push(new);
         readers.iter_mut().for_each(|reader| again(reader, "in a place of its own"));
-        // Who is done keeps the place as long as nobody needs it.
+        // A finished reader keeps the place as long as nobody needs it.
         readers.iter().for_each(|(_, stream)| stream.synchronize().expect("a wait"));
     }
     let mut late = reader();
@@ -156,7 +156,7 @@ fn a_shared_read(bench: &SimBench) {
     rig.close();
 }
 
-/// The gate of a stream that another thread leased before favours who leases it now.
+/// The gate of a stream that another thread leased before favours the thread that leases it now.
 fn a_lease_after_another(bench: &SimBench) {
     let rig = Rig::new(bench);
     let bump = |stream: &Stream<D>, x: &mut Buffer<u32, D>| rig.bump(stream, x, 1).expect("a launch");

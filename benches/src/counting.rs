@@ -53,7 +53,7 @@ unsafe impl GlobalAlloc for Counting {
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         note(size);
-        // SAFETY: as for `dealloc`.
+        // SAFETY: the same as for `dealloc`.
         unsafe { System.realloc(pointer, layout, size) }
     }
 }

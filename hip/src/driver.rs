@@ -54,8 +54,8 @@ pub struct Options {
     /// How many bytes of freed stream-ordered memory the device's default pool keeps instead of giving them back to the
     /// system at the next wait; `None` leaves the pool as it is. All of it by default. Concerns the whole process.
     pub pool_retention_bytes: Option<u64>,
-    /// Whether memory is allocated and freed in the order of streams, where device and library can. It is unless said. Where it
-    /// is not, as for a library whose pools are not to be trusted, each free waits for the whole device.
+    /// Whether memory is allocated and freed in the order of streams, where device and library can. Default: it is. Where it
+    /// is not, such as with a library whose pools are not to be trusted, each free waits for the whole device.
     pub stream_ordered_memory: bool,
 }
 
@@ -109,7 +109,7 @@ impl Hip {
     /// Opens device `index` with options.
     ///
     /// # Errors
-    /// As for [`open`](Self::open).
+    /// The same as for [`open`](Self::open).
     pub fn open_with(index: usize, options: Options) -> Result<Self, LoadError> {
         let (library, count) = load::usable_library()?;
         let device = c_int::try_from(index).ok().filter(|_| index < count);
@@ -133,7 +133,7 @@ impl Hip {
     /// Opens every usable device.
     ///
     /// # Errors
-    /// As for [`open`](Self::open).
+    /// The same as for [`open`](Self::open).
     pub fn open_all() -> Result<Vec<Self>, LoadError> {
         (0..Self::devices()?).map(Self::open).collect()
     }

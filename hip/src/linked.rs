@@ -1,6 +1,6 @@
 //! The table filled with the functions that the program was linked with: feature `hip-sys`.
 //!
-//! For those who have ROCm's headers and want the loader to find the library at the program's start. Such a program
+//! For programs that are built with ROCm's headers and want the loader to find the library at the program's start. Such a program
 //! starts only where that major version of the library is. Functions that the crate hip-sys lacks, or that its oldest
 //! library lacks, are looked up.
 

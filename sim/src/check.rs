@@ -85,13 +85,13 @@ impl Default for Config {
 }
 
 impl Config {
-    /// How many schedules are run at most; 100 unless said.
+    /// How many schedules are run at most. Default: 100.
     pub fn schedules(mut self, schedules: u64) -> Self {
         self.schedules = schedules;
         self
     }
 
-    /// The first seed; each schedule takes the next. 0 unless said.
+    /// The first seed; each schedule takes the next. Default: 0.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
@@ -151,14 +151,14 @@ impl Config {
         self
     }
 
-    /// After how many steps a schedule counts as endless; unless said, after 100,000 in which nothing was submitted and
+    /// After how many steps a schedule counts as endless. Default: after 100,000 in which nothing was submitted and
     /// nothing completed, or 16 million in all.
     pub fn steps_max(mut self, steps: u64) -> Self {
         self.builder = self.builder.steps_max(steps).quiet_max(u64::MAX);
         self
     }
 
-    /// How many rows of the trace are kept; 4,096 unless said.
+    /// How many rows of the trace are kept. Default: 4,096.
     pub fn trace_rows(mut self, rows: usize) -> Self {
         self.builder = self.builder.trace_rows(rows);
         self

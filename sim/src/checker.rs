@@ -9,7 +9,7 @@
 //! | `registration` | P6 | driver calls about one range that run at the same time |
 //! | `capture` | C1 C2 | captures that a call broke; frees that went into a graph |
 //! | here | usage | reads of device memory that nothing wrote: a warning |
-//! | `liveness` | O5 R3 R6, and the leaks of a run | threads that wait for ever; what is left at the end |
+//! | `liveness` | O5 R3 R6, and the leaks of a run | threads that wait forever; what is left at the end |
 //!
 //! A *violation* breaks a promise. A *warning* is legal on some driver and no good idea on others.
 //!

@@ -1,7 +1,7 @@
 //! A simulated GPU as a driver: [`Sim`] implements the core's [`Driver`] over the engine.
 //!
 //! It is useful without the core as well: the methods of the trait are ordinary calls (create a stream, launch, record,
-//! register …) on handles of their own types, and whoever tests a runtime of his own calls them.
+//! register …) on handles of their own types, and a test of a runtime of its own calls them.
 //!
 //! ```
 //! use tenure::driver::{Argument, Driver, Image, LaunchConfig, Priority};
@@ -228,25 +228,25 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// Which driver it behaves as; CUDA 13 unless said.
+    /// Which driver it behaves as. Default: CUDA 13.
     pub fn profile(mut self, profile: Profile) -> Self {
         self.profile = profile;
         self
     }
 
-    /// Who decides; the seed unless said.
+    /// What decides. Default: the seed.
     pub fn drive(mut self, drive: Drive) -> Self {
         self.drive = drive;
         self
     }
 
-    /// The number that decides; 0 unless said.
+    /// The number that decides. Default: 0.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// How the seed picks; by the seed itself unless said.
+    /// How the seed picks. Default: by the seed itself.
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = Some(policy);
         self
@@ -270,7 +270,7 @@ impl Builder {
         self
     }
 
-    /// How much memory the device has, in bytes; what the profile says unless said.
+    /// How much memory the device has, in bytes. Default: what the profile says.
     pub fn device_bytes(mut self, bytes: u64) -> Self {
         self.device_bytes = Some(bytes);
         self
@@ -289,7 +289,7 @@ impl Builder {
         self
     }
 
-    /// In which order addresses and handles are handed out again; as the seed has it unless said.
+    /// In which order addresses and handles are handed out again. Default: as the seed has it.
     pub fn reuse(mut self, reuse: Reuse) -> Self {
         self.reuse = Some(reuse);
         self
@@ -301,13 +301,13 @@ impl Builder {
         self
     }
 
-    /// How many rows of the trace are kept; 4,096 unless said.
+    /// How many rows of the trace are kept. Default: 4,096.
     pub fn trace_rows(mut self, rows: usize) -> Self {
         self.rows = rows;
         self
     }
 
-    /// After how many steps a scheduled run counts as endless; never unless said.
+    /// After how many steps a scheduled run counts as endless. Default: never.
     pub fn steps_max(mut self, steps: u64) -> Self {
         self.steps_max = steps;
         self
@@ -320,7 +320,7 @@ impl Builder {
     }
 
     /// How long, in real time, a wait outside of a schedule looks on while nothing moves, before it counts as a
-    /// deadlock; 5 seconds unless said.
+    /// deadlock. Default: 5 seconds.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
@@ -479,7 +479,7 @@ impl fmt::Display for Report {
 }
 
 impl Sim {
-    /// A device of this profile that seed 0 drives. While a host function waits to be called, as for a future, it also
+    /// A device of this profile that seed 0 drives. While a host function waits to be called, such as that of a future, it also
     /// moves by itself.
     pub fn new(profile: Profile) -> Self {
         Self::builder().profile(profile).build()
@@ -553,7 +553,7 @@ impl Sim {
     /// Copies on the legacy stream, as the plain call of a driver does: [`copy_and_wait`](Engine::copy_and_wait).
     ///
     /// # Safety
-    /// As for [`Driver::copy`].
+    /// The same as for [`Driver::copy`].
     ///
     /// # Errors
     /// 906 where a capture forbids it; 1 as a copy's.
@@ -567,7 +567,7 @@ impl Sim {
     /// Sets bytes on the legacy stream, as the plain call of a driver does: [`fill_and_wait`](Engine::fill_and_wait).
     ///
     /// # Safety
-    /// As for [`Driver::fill`].
+    /// The same as for [`Driver::fill`].
     ///
     /// # Errors
     /// 906 where a capture forbids it.

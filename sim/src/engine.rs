@@ -1,7 +1,7 @@
 //! The engine: a CUDA- or HIP-like driver and its device as one pure state machine.
 //!
 //! Single-threaded, without clocks, locks or randomness. Host calls are methods; what the device may do next is the
-//! list that [`Engine::ready`] gives, and [`Engine::step`] does one thing of it. Who decides is the *drive* around it.
+//! list that [`Engine::ready`] gives, and [`Engine::step`] does one thing of it. The *drive* around it decides.
 //! All that happens is told as [`Event`]s, taken with [`Engine::take_events`]; memory grows with what is live, not with
 //! what was done.
 //!
@@ -420,7 +420,7 @@ impl Engine {
         &self.kernels
     }
 
-    /// Says who tells what host memory is mapped.
+    /// Sets what tells which host memory is mapped.
     pub fn set_host_map(&mut self, map: Box<dyn HostMap>) {
         self.map = map;
     }

@@ -12,7 +12,7 @@
 //! | [`Block`](Fault::Block) | recoverable | the call does what it does, after all that the device has to do |
 //! | [`LeaveError`](Fault::LeaveError) | recoverable | the call does what it does; its thread's last error is the code |
 //! | [`SkipFunction`](Fault::SkipFunction) | recoverable | the stream goes on, but the host function never runs (P11) |
-//! | [`HangFunction`](Fault::HangFunction) | lasting | the stream stands still for ever; others go on |
+//! | [`HangFunction`](Fault::HangFunction) | lasting | the stream stands still forever; others go on |
 //! | [`HangOperation`](Fault::HangOperation) | lasting | the same, for any operation |
 //! | [`LoseDevice`](Fault::LoseDevice) | final | every call and every wait returns the code; nothing more runs (R6) |
 //!

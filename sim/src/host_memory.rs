@@ -35,18 +35,18 @@ pub unsafe fn write(to: HostPointer, from: &[u8]) {
 /// Sets host memory to one value.
 ///
 /// # Safety
-/// - As for [`write`](fn@write).
+/// - The same as for [`write`](fn@write).
 pub unsafe fn fill(at: HostPointer, value: u8, bytes: usize) {
-    // SAFETY: P4. As for `write`.
+    // SAFETY: P4. The same as for `write`.
     unsafe { std::ptr::write_bytes(at.0.as_ptr(), value, bytes) }
 }
 
 /// Copies within host memory, where the ranges may overlap.
 ///
 /// # Safety
-/// - As for [`read`] of the one range and [`write`](fn@write) of the other.
+/// - The same as for [`read`] of the one range and [`write`](fn@write) of the other.
 pub unsafe fn copy(from: HostPointer, to: HostPointer, bytes: usize) {
-    // SAFETY: P4. As for `read` and `write`; `copy` allows overlap.
+    // SAFETY: P4. The same as for `read` and `write`; `copy` allows overlap.
     unsafe { std::ptr::copy(from.0.as_ptr(), to.0.as_ptr(), bytes) }
 }
 
@@ -85,7 +85,7 @@ impl Drop for Shelf {
 }
 
 fn release(pointer: NonNull<u8>, layout: Layout) {
-    // SAFETY: P4. `pointer` came from `alloc` with this layout, and who calls this owns it and lets it go.
+    // SAFETY: P4. `pointer` came from `alloc` with this layout, and the caller owns it and lets it go.
     unsafe { dealloc(pointer.as_ptr(), layout) }
 }
 

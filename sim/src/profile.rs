@@ -12,7 +12,7 @@
 //! | `hip-6.4` | ROCm 6.4 |
 //! | `hip-7.0` | ROCm 7.0: a query of any event kills captures, relaxed or not |
 //! | `hip-7.2` | ROCm 7.2: as 7.0, and seen: a stream stays broken after a broken capture was ended |
-//! | `lenient` | a driver that accepts everything in silence: who relies on refusals is found out |
+//! | `lenient` | a driver that accepts everything in silence, to find code that relies on refusals |
 
 use crate::event::{CallName, WorkKind};
 use tenure::driver::Call;

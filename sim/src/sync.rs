@@ -1,7 +1,7 @@
 //! Locks for programs under a schedule: [`Mutex`], [`RwLock`] and [`Condvar`], in the shape of std's.
 //!
 //! A lock of std whose holder has handed its turn on stops the thread that takes it where no schedule can see it. These
-//! know the schedule of a [`check`](crate::check()): taking one is a point where others may run, who waits for one lets
+//! know the schedule of a [`check`](crate::check()): taking one is a point where others may run, a thread that waits for one lets
 //! others run, and a deadlock is a finding that says which lock each thread waits for and who holds it. Outside of a
 //! schedule they are ordinary locks.
 //!
@@ -39,7 +39,7 @@ use std::time::Duration;
 
 pub use std::sync::{LockResult, PoisonError, TryLockError, TryLockResult};
 
-/// The state of a lock, with who waits for it asleep, outside of any schedule.
+/// The state of a lock, with its sleeping waiters, outside of any schedule.
 struct Raw {
     lock: Arc<Lock>,
     is_poisoned: AtomicBool,
@@ -328,7 +328,7 @@ impl WaitTimeoutResult {
 /// A condition variable that the schedule knows, for a [`Mutex`] of this module.
 pub struct Condvar {
     name: String,
-    /// Those who wait, in the order in which they came.
+    /// The waiters, in the order in which they came.
     waiters: Inner<Vec<Arc<AtomicBool>>>,
     told: parking_lot::Condvar,
 }
@@ -409,7 +409,7 @@ impl Condvar {
         }
     }
 
-    /// Wakes who has waited longest, if anybody waits.
+    /// Wakes the waiter that came first, if there is one.
     pub fn notify_one(&self) {
         let mut waiters = self.waiters.lock();
         if !waiters.is_empty() {
@@ -417,7 +417,7 @@ impl Condvar {
         }
     }
 
-    /// Wakes all who wait.
+    /// Wakes all waiters.
     pub fn notify_all(&self) {
         let mut waiters = self.waiters.lock();
         waiters.drain(..).for_each(|waiter| self.wake(&waiter));

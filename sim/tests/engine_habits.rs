@@ -331,7 +331,7 @@ fn after_a_reset_each_old_handle_is_refused_and_the_device_works() {
         for (at, (answer, expected)) in answers.into_iter().enumerate() {
             assert_eq!(answer, Err(expected), "answer {at}");
         }
-        assert_eq!(rig.violations(), [], "who was told nothing did nothing wrong");
+        assert_eq!(rig.violations(), [], "a caller that was told nothing did nothing wrong");
         let again = rig.malloc(4);
         rig.fill(renewed, again, 3, 4);
         assert_eq!(rig.words(again, 1), [0x0303_0303], "it works again at the next call");
@@ -368,7 +368,7 @@ fn a_call_may_fail_after_its_effect_and_what_it_made_is_nobodys_leak() {
     assert_eq!(rig.engine.finish(wait).map(drop), Err(Code::UNKNOWN), "it waited, and then failed");
     assert_eq!(rig.words(memory, 1), [0x0505_0505], "the fill has run");
     assert_eq!(rig.engine.live(), before, "nobody could give it back");
-    rig.engine.host_unregister(ME, Some(at)).map(drop).expect("who asks may undo it");
+    rig.engine.host_unregister(ME, Some(at)).map(drop).expect("the caller may undo it");
     assert_eq!(rig.engine.live(), before);
 }
 

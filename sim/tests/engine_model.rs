@@ -277,7 +277,7 @@ impl Bench {
         while !self.rig.ready().is_empty() {
             self.step(0);
         }
-        assert!(self.model.queues.iter().all(VecDeque::is_empty), "nothing is left waiting for ever");
+        assert!(self.model.queues.iter().all(VecDeque::is_empty), "nothing is left waiting forever");
         for (buffer, words) in self.buffers.clone().into_iter().zip(self.model.words) {
             assert_eq!(self.rig.words(buffer, WORDS), words, "the bytes differ");
         }

@@ -766,7 +766,7 @@ fn p3_look_ups_follow_the_registration<B: Bench>(bench: &B) {
     drop(memory);
 }
 
-/// Memory of a case's own, and somebody who counts its owners.
+/// Memory of a case's own, and a count of its owners.
 struct Counted(HostPointer, #[allow(dead_code, reason = "only held, and counted from outside")] Arc<()>);
 
 // SAFETY: P4. The cases' memory outlives these, and is touched by nobody else.
@@ -1163,7 +1163,7 @@ fn p15_what_is_only_read_is_not_written<B: Bench>(bench: &B) {
     rig.bump(&stream, &mut writable, 1).expect("a write is launched");
     assert_eq!(writable.read().expect("a view")[..], [2; 4], "P15: to be written");
     let shared = rig.runtime.wrap_read_only(Counted(start, Arc::new(()))).map_err(Error::from);
-    assert_eq!(stream.read(&*shared.expect("P8: who only reads shares it")).expect("a read"), [2; 4]);
+    assert_eq!(stream.read(&*shared.expect("P8: a reader shares it")).expect("a read"), [2; 4]);
     drop((stream, sum, writable));
     rig.close();
     drop(memory);

@@ -821,7 +821,7 @@ fn o2_an_event_is_complete_when_its_record_is<B: Bench>(bench: &B) {
     rig.close();
 }
 
-/// Somebody else who makes streams.
+/// Other code that makes streams.
 pub(super) struct Foreign<B: Bench> {
     driver: Arc<B::Driver>,
     priority: Priority,

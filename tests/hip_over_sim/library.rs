@@ -513,7 +513,7 @@ export! {
     }
     hipFreeAsync(address: Handle, stream: Handle) |l| {
         let stream = l.streams.get(stream)?;
-        // SAFETY: O6. As for `hipFree`, in the stream's order.
+        // SAFETY: O6. The same as for `hipFree`, in the stream's order.
         told(unsafe { l.sim.free_async(&stream, device(address)) }).map(|()| 0)
     }
     hipHostMalloc(pointer: Out<Handle>, bytes: usize, _flags: c_uint) |l| {
@@ -521,7 +521,7 @@ export! {
     }
     hipHostFree(pointer: Handle) |l| {
         let pointer = host(pointer)?;
-        // SAFETY: O6. As for `hipFree`.
+        // SAFETY: O6. The same as for `hipFree`.
         told(unsafe { l.sim.host_free(pointer) }).map(|()| 0)
     }
     hipHostRegister(base: Handle, bytes: usize, flags: c_uint) |l| {

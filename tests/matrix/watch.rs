@@ -131,7 +131,7 @@ mod tests {
     use super::*;
     use crate::matrix::world::World;
 
-    /// A cell that holds the gate of a stream for ever, and waits there for nobody.
+    /// A cell that holds the gate of a stream forever, and waits there for nobody.
     fn hangs(profile: &'static str, _row: &'static str, _column: &'static str) -> Answer {
         let world = World::new(profile);
         let stream = world.runtime.stream().expect("a stream");

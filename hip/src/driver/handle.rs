@@ -12,7 +12,7 @@ macro_rules! shareable {
         #[doc = concat!("SAFETY: H2. ", $why)]
         // SAFETY: H2. The handle names an object of the library, whose functions may be called from any thread.
         unsafe impl Send for $handle {}
-        // SAFETY: H2. As for Send: the library locks its own objects.
+        // SAFETY: H2. The same as for Send: the library locks its own objects.
         unsafe impl Sync for $handle {}
     )*};
 }

@@ -97,7 +97,7 @@ impl Recording {
 
     /// The launch was refused.
     pub(super) fn unexpect(&self) {
-        // Relaxed: as for `expect`.
+        // Relaxed: the same as for `expect`.
         self.launches.fetch_sub(1, Ordering::Relaxed);
     }
 

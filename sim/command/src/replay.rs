@@ -132,7 +132,7 @@ fn report(outcome: &Outcome, is_json: bool) -> String {
     text.collect::<String>() + &outcome.remarks() + &outcome.summary() + "\n"
 }
 
-/// Who reads the output may stop early: `tenure replay ... | head`.
+/// The reader of the output may stop early: `tenure replay ... | head`.
 fn print(text: &str) -> Result<(), String> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -160,7 +160,7 @@ struct Watch {
     thread: JoinHandle<()>,
 }
 
-/// What the one who looks on needs.
+/// What the thread that looks on needs.
 struct Lookout {
     far: Arc<Mutex<Far>>,
     progress: Arc<Progress>,

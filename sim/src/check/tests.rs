@@ -25,17 +25,17 @@ fn fill(sim: &Sim, stream: &SimStream, memory: DeviceAddress) {
 }
 
 fn read(sim: &Sim, stream: &SimStream, memory: DeviceAddress, to: DeviceAddress) {
-    // SAFETY: as for `fill`.
+    // SAFETY: the same as for `fill`.
     unsafe { sim.copy(stream, Location::Device(to), Location::Device(memory), BYTES) }.expect("the device works");
 }
 
 fn free(sim: &Sim, memory: DeviceAddress) {
-    // SAFETY: as for `fill`.
+    // SAFETY: the same as for `fill`.
     unsafe { sim.free(memory) }.expect("the device works");
 }
 
 fn destroy(sim: &Sim, stream: &SimStream) {
-    // SAFETY: as for `fill`.
+    // SAFETY: the same as for `fill`.
     unsafe { sim.stream_destroy(stream) }.expect("the device works");
 }
 

@@ -1,7 +1,7 @@
 //! What never ends, and what is left at the end.
 //!
 //! A wait that nothing can end is named by what it waits for: threads that wait for each other's locks break O5, a wait
-//! for a device that has nothing left to do breaks R6, and a lock held by one who waits for the device breaks R3.
+//! for a device that has nothing left to do breaks R6, and a lock held by a thread that waits for the device breaks R3.
 
 use super::{Findings, Line};
 use tenure::driver::Call;

@@ -4,7 +4,7 @@ use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// One who holds a lock: a host thread of the run, or a thread that no schedule runs.
+/// What holds a lock: a host thread of the run, or a thread that no schedule runs.
 pub(crate) type Holder = Option<u32>;
 
 /// A lock of the program under test.
@@ -91,7 +91,7 @@ impl PartialEq for Lock {
 
 impl Eq for Lock {}
 
-/// A notice to one who waits for a condition variable of the program under test.
+/// A notice to a thread that waits for a condition variable of the program under test.
 #[derive(Clone, Debug)]
 pub(crate) struct Notice {
     /// The condition variable.

@@ -72,7 +72,7 @@ impl Reduced {
         Some(self.go(actors[index], Some(depth), index))
     }
 
-    /// Somebody moves who was not chosen: all wake up.
+    /// A thread moves that was not chosen: all wake up.
     pub(crate) fn forced(&mut self, done: Footprint) {
         self.finish(done);
         self.sleepers.clear();

@@ -88,7 +88,7 @@ impl Schedule {
         }
     }
 
-    /// Somebody moves who was not chosen.
+    /// A thread moves that was not chosen.
     pub(crate) fn forced(&mut self, done: Footprint) {
         if let Self::Reduced(reduced) = self {
             reduced.forced(done);

@@ -7,7 +7,7 @@
 //!
 //! A run that must end early is *torn down*: each thread unwinds where it waits, by a panic that no hook reports
 //! ([`Stopped`]), one after the other; driver calls made by destructors meanwhile say that the driver is gone. A thread
-//! that still does not end (it waits for a lock whose holder is stuck) is left where it is, for ever, with what it
+//! that still does not end (it waits for a lock whose holder is stuck) is left where it is, forever, with what it
 //! holds.
 
 use super::fiber;

@@ -1,4 +1,4 @@
-//! What host functions hold, when the device is done with them: dropped by nobody who has the simulation locked.
+//! What host functions hold, when the device is done with them: dropped by no thread that has the simulation locked.
 //!
 //! The device keeps host functions in queues and graphs, and lets go of them in the middle of a step or a call. What a
 //! function holds is the program's, and its drop may call the driver. So it is laid on the *shelf*, and dropped by the
@@ -26,7 +26,7 @@ impl Drop for Shelved {
     fn drop(&mut self) {
         if let Some(function) = self.function.take() {
             self.shelf.functions.lock().push(function);
-            // Relaxed: who comes later looks again; all are dropped at the end.
+            // Relaxed: a later caller looks again; all are dropped at the end.
             self.shelf.has_any.store(true, Ordering::Relaxed);
         }
     }

@@ -71,7 +71,7 @@ pub(crate) enum Verdict {
     Moves,
     /// Whose turn it is sleeps.
     Asleep,
-    /// It has stood still for this long with nobody's turn, or with somebody who computes.
+    /// It has stood still for this long with no thread's turn, or with a thread that computes.
     Still(Duration),
 }
 

@@ -274,7 +274,7 @@ impl Engine {
     /// Copies on the legacy stream and waits; from device to device it does not wait where a driver has it so.
     ///
     /// # Safety
-    /// - As for [`copy`](Self::copy).
+    /// - The same as for [`copy`](Self::copy).
     ///
     /// # Errors
     /// 906 where a capture forbids it; 1 as [`copy`](Self::copy).

@@ -355,7 +355,7 @@ impl Engine {
             Touched::Device { slot, offset } => {
                 self.memory.bytes_mut(slot)[offset as usize..(offset + bytes) as usize].fill(value);
             }
-            // SAFETY: P4. Who registered the range vouched for it until its unregister, and `touch` found it registered.
+            // SAFETY: P4. The caller that registered the range vouched for it until its unregister, and `touch` found it registered.
             Touched::Host(pointer) => unsafe { host_memory::fill(pointer, value, bytes as usize) },
         }
         Ok(())
@@ -379,15 +379,15 @@ impl Engine {
             }
             (Touched::Device { slot, offset }, Touched::Host(pointer)) => {
                 let bytes = &self.memory.bytes(slot)[range(offset)];
-                // SAFETY: P4. Who submitted the copy, or registered the range, vouched for it until now.
+                // SAFETY: P4. The caller that submitted the copy, or registered the range, vouched for it until now.
                 unsafe { host_memory::write(pointer, bytes) };
             }
             (Touched::Host(pointer), Touched::Device { slot, offset }) => {
                 let bytes = &mut self.memory.bytes_mut(slot)[range(offset)];
-                // SAFETY: P4. Who submitted the copy, or registered the range, vouched for it until now.
+                // SAFETY: P4. The caller that submitted the copy, or registered the range, vouched for it until now.
                 unsafe { host_memory::read(pointer, bytes) };
             }
-            // SAFETY: P4. Who submitted the copy, or registered the ranges, vouched for them until now.
+            // SAFETY: P4. The caller that submitted the copy, or registered the ranges, vouched for them until now.
             (Touched::Host(from), Touched::Host(to)) => unsafe { host_memory::copy(from, to, bytes as usize) },
             _ => {}
         }
@@ -484,7 +484,7 @@ impl Engine {
                 let start = pointer.address() % 16;
                 let mut block = Block::new(length + start, 0);
                 let bytes = &mut block.bytes_mut()[start..];
-                // SAFETY: P4. Who registered the range vouched for it until its unregister, and it is registered.
+                // SAFETY: P4. The caller that registered the range vouched for it until its unregister, and it is registered.
                 unsafe { host_memory::read(pointer, bytes) };
                 (memory(block, start, length), if writes { Lent::CopyOfHost(pointer) } else { Lent::Nothing })
             }

@@ -56,7 +56,7 @@ impl Bench {
         Self { engine, spin, touch, clock_ms: 0.0, host, count: Arc::default() }
     }
 
-    /// Page-aligned, writable host memory, a mebibyte unless said, `offset` bytes in.
+    /// Page-aligned, writable host memory, a mebibyte by default, `offset` bytes in.
     pub(super) fn host(&mut self, offset: usize) -> HostPointer {
         let start = (self.host.as_ptr() as usize).next_multiple_of(PAGE) - self.host.as_ptr() as usize;
         HostPointer(NonNull::from(&mut self.host[start + offset]))

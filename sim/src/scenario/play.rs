@@ -678,7 +678,7 @@ impl Player<'_> {
     fn set_at(&self, at: HostPointer, len: usize, value: Element) {
         self.told(at, len, event::Access::Write);
         for index in 0..len {
-            // SAFETY: P4. As for `values_at`.
+            // SAFETY: P4. The same as for `values_at`.
             unsafe { crate::host_memory::write(at.offset(index * size_of::<Element>()), &value.to_ne_bytes()) };
         }
     }

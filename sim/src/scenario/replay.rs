@@ -31,7 +31,7 @@ pub struct Options {
     pub traced: bool,
     /// What replays a file, in the results: a command, up to the file's name.
     pub command: String,
-    /// Steps of the device and turns of threads, before a schedule counts as endless; 20,000 unless said, and 40,000 in
+    /// Steps of the device and turns of threads, before a schedule counts as endless; 20,000 by default, and 40,000 in
     /// drawn ones.
     pub steps: Option<u64>,
     /// For whoever watches how far it is.

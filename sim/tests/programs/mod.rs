@@ -38,13 +38,13 @@ pub fn fill(d: &Sim, s: &SimStream, at: DeviceAddress) {
 }
 
 pub fn try_fill(d: &Sim, s: &SimStream, at: DeviceAddress) -> Result<(), SimError> {
-    // SAFETY: P4. As for `fill`.
+    // SAFETY: P4. The same as for `fill`.
     unsafe { d.fill(s, at, 7, N) }
 }
 
 /// Between two addresses of the device.
 pub fn copy(d: &Sim, s: &SimStream, to: DeviceAddress, from: DeviceAddress) {
-    // SAFETY: P4. As for `fill`.
+    // SAFETY: P4. The same as for `fill`.
     unsafe { d.copy(s, Location::Device(to), Location::Device(from), N) }.unwrap();
 }
 
@@ -54,7 +54,7 @@ pub fn down(d: &Sim, s: &SimStream, to: HostPointer, from: DeviceAddress, bytes:
 }
 
 pub fn up(d: &Sim, s: &SimStream, to: DeviceAddress, from: HostPointer, bytes: u64) -> Result<(), SimError> {
-    // SAFETY: P4. As for `down`.
+    // SAFETY: P4. The same as for `down`.
     unsafe { d.copy(s, Location::Device(to), Location::Host(from), bytes) }
 }
 
@@ -71,17 +71,17 @@ pub fn edge(d: &Sim, from: &SimStream, to: &SimStream) {
 }
 
 pub fn free(d: &Sim, at: DeviceAddress) {
-    // SAFETY: O6. As for `fill`.
+    // SAFETY: O6. The same as for `fill`.
     unsafe { d.free(at) }.unwrap();
 }
 
 pub fn free_async(d: &Sim, s: &SimStream, at: DeviceAddress) {
-    // SAFETY: O6. As for `fill`.
+    // SAFETY: O6. The same as for `fill`.
     unsafe { d.free_async(s, at) }.unwrap();
 }
 
 pub fn unpin(d: &Sim, at: HostPointer) {
-    // SAFETY: P3. As for `fill`.
+    // SAFETY: P3. The same as for `fill`.
     unsafe { d.host_free(at) }.unwrap();
 }
 
@@ -91,12 +91,12 @@ pub fn register(d: &Sim, at: HostPointer, bytes: u64) {
 }
 
 pub fn unregister(d: &Sim, at: HostPointer) -> Result<(), SimError> {
-    // SAFETY: P3. As for `fill`.
+    // SAFETY: P3. The same as for `fill`.
     unsafe { d.host_unregister(at) }
 }
 
 pub fn end(d: &Sim, s: &SimStream) {
-    // SAFETY: S6. As for `fill`.
+    // SAFETY: S6. The same as for `fill`.
     unsafe { d.stream_destroy(s) }.unwrap();
 }
 
@@ -115,7 +115,7 @@ pub fn ready(d: &Sim, g: &SimGraph) -> SimExecutable {
 }
 
 pub fn replay(d: &Sim, x: &SimExecutable, s: &SimStream) {
-    // SAFETY: C4. As for `fill`.
+    // SAFETY: C4. The same as for `fill`.
     unsafe { d.graph_launch(x, s) }.unwrap();
 }
 
@@ -124,14 +124,14 @@ pub fn module(d: &Sim) -> SimModule {
 }
 
 pub fn unload(d: &Sim, m: SimModule) {
-    // SAFETY: C4. As for `fill`.
+    // SAFETY: C4. The same as for `fill`.
     unsafe { d.module_unload(m) }.unwrap();
 }
 
 /// Launches a kernel of one pointer.
 pub fn launch(d: &Sim, s: &SimStream, f: &SimFunction, at: DeviceAddress) -> Result<(), SimError> {
     let argument = Argument::Pointer { address: at, bytes: N };
-    // SAFETY: O1. As for `fill`.
+    // SAFETY: O1. The same as for `fill`.
     unsafe { d.launch(s, f, &LaunchConfig::linear(1), &[argument]) }
 }
 

@@ -194,12 +194,12 @@ impl<D: Driver> Bed<D> {
     }
 
     pub fn free_async(&self, stream: &D::Stream, address: DeviceAddress) -> i32 {
-        // SAFETY: R4. As for `free`.
+        // SAFETY: R4. The same as for `free`.
         code(unsafe { self.driver.free_async(stream, address) })
     }
 
     pub fn free_host(&self, pointer: HostPointer) -> i32 {
-        // SAFETY: R4. As for `free`.
+        // SAFETY: R4. The same as for `free`.
         code(unsafe { self.driver.host_free(pointer) })
     }
 

@@ -165,7 +165,7 @@ impl Raw for Hip {
     }
 
     fn own_stream(&self) -> Self::Stream {
-        // SAFETY: H2. As for `null_stream`, and the probe has one thread here.
+        // SAFETY: H2. The same as for `null_stream`, and the probe has one thread here.
         unsafe { Self::Stream::from_raw(std::ptr::without_provenance_mut(OWN_STREAM)) }
     }
 
