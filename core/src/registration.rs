@@ -619,6 +619,8 @@ impl<D: Driver> Pins<D> {
         }
         let answer = match (pin.origin, pin.claim) {
             (Origin::Borrowed, _) => Some(Ok(())),
+            // R6. Nothing of a lost device is released: the range stays registered, with what keeps it (P9).
+            _ if context.lost().is_some() => Some(context.check_alive()),
             (Origin::Allocated, _) => context.guarded_now(Call::HostFree, |driver| {
                 // SAFETY: P3, P5, P14. Allocated by `host_alloc`, freed once (the epoch, and the last claim), all work
                 // complete, no wraps left.
@@ -860,6 +862,10 @@ fn borrow<D: Driver>(context: &Context<D>, base: HostPointer) -> std::result::Re
 /// Undoes a register that nothing has used, after `error`.
 #[cold]
 fn undo<D: Driver>(context: &Context<D>, range: HostRange, entered: &Entered<'_, D>, error: Error) -> Unmade {
+    // R6. A lost device is left alone, and so the range stays registered (P4).
+    if context.lost().is_some() {
+        return Unmade { error, left: Left::Registered };
+    }
     // SAFETY: P3, P5. The base of a registration that was just made, and that nobody knows of.
     let undone = entered.call(Call::HostUnregister, |driver| unsafe { driver.host_unregister(range.base) });
     // That call may fail after its effect.

@@ -92,6 +92,8 @@ struct Registration {
     bytes: u64,
     /// Made by somebody else: ours must never undo it (P10).
     foreign: bool,
+    /// The device may only read it (P15).
+    read_only: bool,
 }
 
 struct State {
@@ -108,6 +110,10 @@ struct State {
     told: Clock,
     sequence: u64,
     registered: BTreeMap<u64, Registration>,
+    /// Host memory that the process itself may only read.
+    constant: Vec<Range<u64>>,
+    /// What the driver allocated, by its address: how many words.
+    allocated: BTreeMap<u64, (HostPointer, usize)>,
     modules_made: u64,
     modules: HashSet<u64>,
     /// Host memory that the model will not let go of while it is registered (P4).
@@ -208,6 +214,16 @@ impl fmt::Debug for Stream {
     }
 }
 
+impl Drop for State {
+    fn drop(&mut self) {
+        for (pointer, words) in std::mem::take(&mut self.allocated).into_values() {
+            let words = std::ptr::slice_from_raw_parts_mut(pointer.0.cast::<u64>().as_ptr(), words);
+            // SAFETY: T1. From `host_alloc`, with this length; the execution is over, and nobody has the device any more.
+            drop(unsafe { Box::from_raw(words) });
+        }
+    }
+}
+
 impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the laziest device")
@@ -270,6 +286,8 @@ impl Device {
                 told: Clock::default(),
                 sequence: 0,
                 registered: BTreeMap::new(),
+                constant: Vec::new(),
+                allocated: BTreeMap::new(),
                 modules_made: 0,
                 modules: HashSet::new(),
                 range_locks: HashMap::new(),
@@ -486,7 +504,24 @@ impl Device {
 
     /// Registers a range on behalf of other code in the process.
     pub fn register_foreign(&self, base: HostPointer, bytes: u64) {
-        self.state().registered.insert(base.address() as u64, Registration { bytes, foreign: true });
+        let registration = Registration { bytes, foreign: true, read_only: false };
+        self.state().registered.insert(base.address() as u64, registration);
+    }
+
+    /// Other code of the process ends a registration of its own.
+    pub fn unregister_foreign(&self, base: HostPointer) {
+        self.0.touch.touch();
+        self.state().registered.remove(&(base.address() as u64));
+    }
+
+    /// The process itself may only read this memory: registering it to be written fails the model (P15).
+    pub fn only_read(&self, base: usize, bytes: usize) {
+        self.state().constant.push(base as u64..(base + bytes) as u64);
+    }
+
+    /// Host memory goes, or is its owner's again: all work on it must be known to have completed.
+    pub fn host_unused(&self, base: usize, bytes: usize, sentence: &'static str) {
+        self.unused(DeviceAddress(HOST + base as u64), bytes as u64, sentence);
     }
 
     /// How many ranges the core has registered.
@@ -611,7 +646,7 @@ impl Device {
         }
         let position = state.append(call, stream.index);
         for (range, writes) in uses {
-            state.check_alive(range);
+            state.check_alive(range, *writes);
             state.check_order(stream.index, range, *writes);
         }
         for (range, writes) in uses {
@@ -696,6 +731,7 @@ impl State {
                 | Call::ExecutableDestroy
                 | Call::StreamQuery
                 | Call::StreamSynchronize
+                | Call::HostIsRegistered
         );
         if releases && self.know_of_loss.contains(&thread) {
             breach(format_args!("R6: a thread that knew that the device is lost called {call}"));
@@ -717,7 +753,7 @@ impl State {
         position
     }
 
-    fn check_alive(&self, range: &Range<u64>) {
+    fn check_alive(&self, range: &Range<u64>, writes: bool) {
         if (HOST >> 1..HOST).contains(&range.start) {
             // An executable.
             return;
@@ -727,14 +763,14 @@ impl State {
         }
         if range.start >= HOST {
             let range = range.start - HOST..range.end - HOST;
-            let covered = self
-                .registered
-                .iter()
-                .any(|(base, registration)| *base <= range.start && range.end <= base + registration.bytes);
-            if !covered {
-                breach("P1: work was enqueued on host memory that is not registered over its whole length");
+            let mut registered = self.registered.iter();
+            match registered.find(|(base, other)| **base <= range.start && range.end <= *base + other.bytes) {
+                None => breach("P1: work was enqueued on host memory that is not registered over its whole length"),
+                Some((_, registration)) if writes && registration.read_only => {
+                    breach("P15: work writes memory that is registered to be read")
+                }
+                Some(_) => return,
             }
-            return;
         }
         if self.freed.contains(&range.start) {
             breach("O6: work was enqueued on memory that had been freed");
@@ -1035,10 +1071,13 @@ unsafe impl Driver for Device {
             breach("O8: an allocation of no bytes reached the driver");
         }
         let words = vec![0_u64; bytes.div_ceil(8)].into_boxed_slice();
+        let count = words.len();
         let pointer = std::ptr::NonNull::from(Box::leak(words)).cast::<u8>();
         let pointer = HostPointer(pointer);
-        let registration = Registration { bytes: bytes as u64, foreign: true };
-        self.state().registered.insert(pointer.address() as u64, registration);
+        let registration = Registration { bytes: bytes as u64, foreign: true, read_only: false };
+        let mut state = self.state();
+        state.registered.insert(pointer.address() as u64, registration);
+        state.allocated.insert(pointer.address() as u64, (pointer, count));
         Ok(pointer)
     }
 
@@ -1050,13 +1089,13 @@ unsafe impl Driver for Device {
         let range = place(pointer)..place(pointer) + registration.bytes;
         state.check_complete(&range, "O6: page-locked memory was freed while work that uses it may still run");
         state.uses.retain(|used| !overlaps(&used.range, &range));
-        // The memory itself stays: it is the model's, a few bytes an execution.
+        // The memory itself stays until the end of the execution: what is written there too late ends no checker.
         Ok(())
     }
 
-    unsafe fn host_register(&self, base: HostPointer, bytes: usize, _access: HostAccess) -> Result<(), Failure> {
+    unsafe fn host_register(&self, base: HostPointer, bytes: usize, access: HostAccess) -> Result<(), Failure> {
         let mut refused = Ok(());
-        self.0.pinning.write(PINS_OVERLAP, || refused = self.register(base, bytes));
+        self.0.pinning.write(PINS_OVERLAP, || refused = self.register(base, bytes, access));
         refused
     }
 
@@ -1093,6 +1132,11 @@ unsafe impl Driver for Device {
         drop(state);
         lock.read(CALL_BESIDE_UNREGISTER, || {});
         Ok(coverage)
+    }
+
+    fn host_accessed(&self, start: HostPointer, bytes: usize, access: HostAccess) {
+        let range = place(start)..place(start) + bytes as u64;
+        self.host_touches(range, access == HostAccess::ReadWrite);
     }
 
     unsafe fn copy(&self, stream: &Stream, to: Location, from: Location, bytes: u64) -> Result<(), Failure> {
@@ -1200,7 +1244,7 @@ const PINS_OVERLAP: &str = "P6: register and unregister calls are not ordered on
 const CALL_BESIDE_UNREGISTER: &str = "P6: a driver call about a range is not ordered with its unregister";
 
 impl Device {
-    fn register(&self, base: HostPointer, bytes: usize) -> Result<(), Failure> {
+    fn register(&self, base: HostPointer, bytes: usize, access: HostAccess) -> Result<(), Failure> {
         let mut state = self.enter(Call::HostRegister, None)?;
         if bytes == 0 {
             breach("O8: a registration of no bytes reached the driver");
@@ -1213,7 +1257,11 @@ impl Device {
             Some(false) => breach("P1: a range was registered that overlaps one of our registrations"),
             None => {}
         }
-        state.registered.insert(range.start, Registration { bytes: bytes as u64, foreign: false });
+        let read_only = access == HostAccess::Read;
+        if !read_only && state.constant.iter().any(|constant| overlaps(constant, &range)) {
+            breach("P15: memory that may only be read was registered to be written");
+        }
+        state.registered.insert(range.start, Registration { bytes: bytes as u64, foreign: false, read_only });
         drop(state);
         lock.write(CALL_BESIDE_UNREGISTER, || self.0.touch.touch());
         Ok(())

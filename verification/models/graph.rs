@@ -76,6 +76,16 @@ pub const MODELS: &[Model] = &[
         ..Model::USUAL
     },
     Model {
+        name: "c4_update_of_a_write_beside_turns",
+        claim: "What a graph wrote from stays while launches made before an update run, beside turns.",
+        lines: &["C4", "C10"],
+        operations: "1 replay of a write and 1 update; 1 turn",
+        bound: Some(2),
+        reaches: &["the update came first"],
+        body: update_of_a_write,
+        ..Model::USUAL
+    },
+    Model {
         name: "c4_code_beside_launch",
         claim: "Code whose handles go on two threads beside a launch is unloaded once, after it.",
         lines: &["C4"],
@@ -460,4 +470,34 @@ fn everything(reached: &Reached) {
     ends(&runtime, &device);
     assert_eq!(device.count(Call::FreeAsync), 1, "O6: memory was freed not once");
     assert_eq!(device.count(Call::HostUnregister), 1, "P5: a registration was undone not once");
+}
+
+fn update_of_a_write(reached: &Reached) {
+    // setup: a graph that copies from memory of its own, and one of the same shape that does not
+    let (device, runtime) = manual(Capabilities::default());
+    let (stream, [mut first, mut second]) = buffers(&runtime);
+    let graph = runtime.capture(|capture| capture.write(&[7_u8; 64], &mut first)).expect("C1: a capture failed");
+    let mut executable = graph.instantiate().expect("the driver accepts all");
+    let next = runtime.capture(|capture| capture.fill(&mut second, 8)).expect("C1: a capture failed");
+    drop(graph);
+    // threads
+    let poller = spawn({
+        let (device, runtime) = (device.clone(), runtime.clone());
+        move || {
+            let updated = device.count(Call::GraphUpdate) > 0;
+            runtime.poll();
+            updated
+        }
+    });
+    executable.launch(&stream).expect("C4: a replay failed");
+    executable.update(&next).expect("the driver accepts all");
+    runtime.poll();
+    // join
+    let updated = poller.join().unwrap();
+    runtime.poll();
+    // claim: the device, when the memory goes, and
+    reached.mark_if(updated, "the update came first");
+    drop((executable, next, first, second, stream));
+    ends(&runtime, &device);
+    assert_eq!(device.count(Call::HostFree), device.count(Call::HostAlloc), "C4: memory of a graph stays");
 }

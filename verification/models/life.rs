@@ -7,10 +7,13 @@ use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::time::Duration;
 
 use super::capture::{buffers, drain, manual};
-use super::checker::{spawn, yield_now};
+use super::checker::{SEES_RACES, spawn, yield_now};
 use super::device::Device;
+use super::ownership::World;
 use super::tenure::driver::{Call, Capabilities, ErrorKind, Image};
 use super::tenure::error::Error;
+use super::tenure::hold::{Place, within};
+use super::tenure::ownership::Access::Write;
 use super::tenure::sync::atomic::{AtomicU64, Ordering};
 use super::tenure::sync::{Arc, Condvar, Mutex, thread};
 use super::tenure::{Completion, Config, HostMemory, Queue, ReclaimMode, Runtime};
@@ -144,20 +147,44 @@ pub const MODELS: &[Model] = &[
         body: waiting_owner,
         ..MODEL
     },
+    Model {
+        name: "r10_two_owners_are_dropped",
+        claim: "Of two owners that are let go one after the other, each is dropped, whether or not the thread for owners is about to end.",
+        lines: &["R10", "P4"],
+        threads: 3,
+        operations: "the worker's own loop and its threads for owners; 2 drops of wraps",
+        bound: Some(2),
+        reaches: &["both ended"],
+        body: two_owners,
+        ..MODEL
+    },
+    Model {
+        name: "o2_question_in_a_hold_beside_a_mover",
+        claim: "A question about a buffer, inside of a closure that holds its stream's gate, does not wait for who moves the buffer.",
+        lines: &["O2", "O4", "R3"],
+        operations: "1 use_on with 1 question; 1 write elsewhere",
+        bound: Some(2),
+        leaves_out: "loom, which takes who is about to try a lock for one that waits for it: there the question comes first",
+        reaches: &["the question came first"],
+        body: question_in_a_hold,
+        ..MODEL
+    },
 ];
 
 /// A task that counts how often it is woken.
 #[derive(Default)]
-struct Task(AtomicU64);
+pub struct Task(AtomicU64);
 
 impl Task {
-    fn new() -> (std::sync::Arc<Self>, Waker) {
+    /// One, and what wakes it.
+    pub fn new() -> (std::sync::Arc<Self>, Waker) {
         let task = std::sync::Arc::new(Self::default());
         (task.clone(), Waker::from(task))
     }
 
-    fn woken(&self) -> u64 {
-        // Relaxed: all threads were joined.
+    /// How often it was woken. All threads were joined.
+    pub fn woken(&self) -> u64 {
+        // Relaxed: as above.
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -606,4 +633,53 @@ fn waiting_owner(reached: &Reached) {
     // claim: it came to this
     reached.mark("the owner ended");
     drop((completion, stream, runtime));
+}
+
+fn two_owners(reached: &Reached) {
+    // setup: a worker, and two owners that say that they ended
+    let device = Device::default();
+    let runtime = Runtime::new(device.clone()).expect("a runtime can be made");
+    let open = Latch::default();
+    open.open();
+    let ended = [Latch::default(), Latch::default()];
+    let pinned = [(0x4000, &ended[0]), (0x5000, &ended[1])].map(|(base, ended)| {
+        let owner = Waits { base, task: open.clone(), ended: ended.clone() };
+        runtime.wrap(owner).map_err(|failed| failed.error).expect("nothing is in the way")
+    });
+    // threads: the worker's, and its owners', are the runtime's own
+    for (pinned, ended) in pinned.into_iter().zip(&ended) {
+        drop(pinned);
+        ended.wait();
+    }
+    // join: they ended
+    // claim: it came to this
+    reached.mark("both ended");
+    drop(runtime);
+}
+
+fn question_in_a_hold(reached: &Reached) {
+    // setup: the held stream covers the buffer
+    let world = Arc::new(World::plain());
+    let (stream, other) = (world.stream(), world.stream());
+    let x = Arc::new(world.buffer());
+    world.launch(&stream, &[(&x, Write)]);
+    let question = || {
+        let gate = stream.gate();
+        let before = world.device.count(Call::Launch);
+        let busy = within(Place::Hold, || x.record.is_busy(Write));
+        drop(gate);
+        (before, busy)
+    };
+    let early = SEES_RACES.then(question);
+    // threads
+    let mover = spawn({
+        let (world, x) = (world.clone(), x.clone());
+        move || world.launch(&other, &[(&x, Write)])
+    });
+    let (before, busy) = early.unwrap_or_else(question);
+    // join
+    mover.join().unwrap();
+    // claim: both ended, and
+    reached.mark_if(before == 1, "the question came first");
+    assert!(busy, "O2: work was enqueued, and the buffer looked clean");
 }

@@ -16,10 +16,13 @@ pub mod device;
 pub mod graph;
 pub mod life;
 pub mod litmus;
+pub mod loss;
 pub mod ownership;
+pub mod process;
 pub mod reclaim;
 pub mod registration;
 pub mod shutdown;
+pub mod staging;
 pub mod stream;
 
 /// All models.
@@ -31,11 +34,14 @@ pub fn all() -> Vec<&'static Model> {
         stream::MODELS,
         adopted::MODELS,
         registration::MODELS,
+        process::MODELS,
+        staging::MODELS,
         reclaim::MODELS,
         capture::MODELS,
         graph::MODELS,
         shutdown::MODELS,
         life::MODELS,
+        loss::MODELS,
     ];
     files.into_iter().flatten().collect()
 }

@@ -374,6 +374,42 @@ pub const MODELS: &[Model] = &[
         body: window,
     },
     Model {
+        name: "o1_cover_closed_beside_a_covered_launch",
+        claim: "A covered launch beside a move is before it or behind it, also where all earlier work is known to be complete.",
+        lines: &["O1", "O4"],
+        threads: 2,
+        operations: "1 covered launch; 1 move",
+        bound: Some(3),
+        search: Search::Sample(2_000),
+        leaves_out: "gates favour nobody; kernels have no contents",
+        reaches: &["the covered launch came first", "the move came first"],
+        body: close_beside_covered,
+    },
+    Model {
+        name: "o1_slot_closed_beside_a_read",
+        claim: "A read through a slot beside a write elsewhere is before it or behind it, also where all earlier work is complete.",
+        lines: &["O1", "O9"],
+        threads: 2,
+        operations: "1 read through a slot; 1 write elsewhere",
+        bound: Some(3),
+        search: Search::Sample(2_000),
+        leaves_out: "gates favour nobody; kernels have no contents",
+        reaches: &["the read came first", "the write came first"],
+        body: close_beside_read,
+    },
+    Model {
+        name: "o5_refused_launch_behind_two_readers",
+        claim: "A refused launch that waits for one reader, and waited for another long before, leaves the number of the later wait.",
+        lines: &["O5", "O9"],
+        threads: 2,
+        operations: "1 launch that is refused behind an edge; 1 read through a slot; then a host write",
+        bound: Some(3),
+        search: Search::Sample(2_000),
+        leaves_out: "gates favour nobody; kernels have no contents",
+        reaches: &["an edge was skipped"],
+        body: refused_behind_readers,
+    },
+    Model {
         name: "o4_two_fast_launches_and_a_mover",
         claim: "Two threads that launch on the owner's stream and one that moves the buffer away are ordered.",
         lines: &["O4", "O1"],
@@ -1220,4 +1256,75 @@ fn event_of_a_stream(reached: &Reached) {
     let calls = (world.device.count(Call::EventCreate), world.device.count(Call::StreamWaitEvent));
     assert_eq!(calls, (1, 3), "O1: a stream makes one event, and waits by it each time");
     reached.mark("the stream's own event was used");
+}
+
+/// Waits until `number` of the stream is complete.
+fn wait(world: &World, stream: &StreamState<Device>, number: u64) {
+    let mut may = MayWait::here().expect("no hold");
+    stream.wait(&world.context, number, &mut may).expect("a wait on a healthy device succeeds");
+}
+
+fn close_beside_covered(reached: &Reached) {
+    // setup: A covers X, and all that it wrote is known to be complete
+    let world = Arc::new(World::plain());
+    let (a, b) = (world.stream(), world.stream());
+    let x = Arc::new(world.buffer());
+    wait(&world, &a, world.launch(&a, &[(&x, Write)]));
+    // threads
+    let owner = spawn({
+        let (world, a, x) = (world.clone(), a.clone(), x.clone());
+        move || world.launch(&a, &[(&x, Write)])
+    });
+    world.launch(&b, &[(&x, Write)]);
+    // join
+    owner.join().unwrap();
+    // claim: the device
+    let moves = a.counters.handovers.value();
+    reached.mark_if(moves == 1, "the covered launch came first");
+    reached.mark_if(moves == 2, "the move came first");
+}
+
+fn close_beside_read(reached: &Reached) {
+    // setup: A reads X through its slot, and all that it read is known to be complete
+    let world = Arc::new(World::plain());
+    let (a, b) = (world.stream(), world.stream());
+    let x = Arc::new(world.buffer());
+    wait(&world, &a, world.launch(&a, &[(&x, Read)]));
+    // threads
+    let reader = spawn({
+        let (world, a, x) = (world.clone(), a.clone(), x.clone());
+        move || world.launch(&a, &[(&x, Read)])
+    });
+    world.launch(&b, &[(&x, Write)]);
+    // join
+    reader.join().unwrap();
+    // claim: the device
+    let moves = a.counters.handovers.value();
+    reached.mark_if(moves == 1, "the read came first");
+    reached.mark_if(moves == 2, "the write came first");
+}
+
+fn refused_behind_readers(reached: &Reached) {
+    // setup: two streams read X; ours waited for the second before, by way of Y, and that is passed
+    let world = Arc::new(World::plain());
+    let (ours, first, second) = (world.stream(), world.stream(), world.stream());
+    let (x, y) = (Arc::new(world.buffer()), world.buffer());
+    let spoiled = world.spoiled();
+    world.launch(&first, &[(&x, Read)]);
+    world.launch(&second, &[(&x, Read)]);
+    world.launch(&second, &[(&y, Write)]);
+    wait(&world, &ours, world.launch(&ours, &[(&y, Write)]));
+    let edges = ours.counters.edges_skipped.value();
+    // threads
+    let reader = spawn({
+        let (world, first, x) = (world.clone(), first.clone(), x.clone());
+        move || world.launch(&first, &[(&x, Read)])
+    });
+    let refused = world.try_launch(&ours, &[(&x, Write), (&spoiled, Write)]);
+    // join
+    reader.join().unwrap();
+    // claim: the device, and that the host waits for all
+    assert!(refused.is_err(), "O5: a launch behind an edge that fails is refused");
+    reached.mark_if(ours.counters.edges_skipped.value() > edges, "an edge was skipped");
+    world.host_writes(&x);
 }
