@@ -273,7 +273,7 @@ pub mod thread {
 
     /// Work that another thread does.
     #[derive(Debug)]
-    pub struct Aside(std::cell::Cell<Option<JoinHandle<()>>>);
+    pub struct Aside(std::cell::RefCell<Option<JoinHandle<()>>>);
 
     impl Aside {
         /// Waits for its end, since no time passes: whether that was no panic.
@@ -284,7 +284,7 @@ pub mod thread {
 
     /// Has `body` run on a thread of its own.
     pub fn aside(name: &str, body: impl FnOnce() + Send + 'static) -> Option<Aside> {
-        spawn(name, body).map(|thread| Aside(std::cell::Cell::new(Some(thread))))
+        spawn(name, body).map(|thread| Aside(std::cell::RefCell::new(Some(thread))))
     }
 
     /// Lets others go on for a moment, where there is nothing to wait for but time.
