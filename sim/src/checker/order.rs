@@ -24,35 +24,58 @@ pub(crate) struct Epoch {
 /// The lane of all host threads.
 pub(crate) const HOST: u32 = 0;
 
-/// For each lane, up to which epoch the past is known.
+/// Lanes that are copied and compared together.
+const CHUNK: usize = 16;
+
+/// For each lane, up to which epoch the past is known. In chunks that clocks share until one of them changes: where thousands
+/// of lanes are named, one that learns of one more copies a chunk, and not all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Clock(Vec<u64>);
+struct Clock(Vec<Arc<[u64; CHUNK]>>);
 
 impl Clock {
     fn at(&self, lane: u32) -> u64 {
-        self.0.get(lane as usize).copied().unwrap_or(0)
+        let lane = lane as usize;
+        self.0.get(lane / CHUNK).map_or(0, |chunk| chunk[lane % CHUNK])
     }
 
     fn raise(&mut self, lane: u32, at: u64) {
-        let index = lane as usize;
-        if self.0.len() <= index {
-            self.0.resize(index + 1, 0);
+        if self.at(lane) >= at {
+            return;
         }
-        self.0[index] = self.0[index].max(at);
+        let lane = lane as usize;
+        while self.0.len() <= lane / CHUNK {
+            self.0.push(Arc::default());
+        }
+        Arc::make_mut(&mut self.0[lane / CHUNK])[lane % CHUNK] = at;
     }
 
     fn join(&mut self, other: &Clock) {
-        if self.0.len() < other.0.len() {
-            self.0.resize(other.0.len(), 0);
-        }
         for (mine, theirs) in self.0.iter_mut().zip(&other.0) {
-            *mine = (*mine).max(*theirs);
+            if covers(mine, theirs) {
+                continue;
+            }
+            if covers(theirs, mine) {
+                mine.clone_from(theirs);
+                continue;
+            }
+            for (mine, theirs) in Arc::make_mut(mine).iter_mut().zip(theirs.iter()) {
+                *mine = (*mine).max(*theirs);
+            }
         }
+        let known = self.0.len().min(other.0.len());
+        self.0.extend_from_slice(&other.0[known..]);
     }
 
     fn knows_all_of(&self, other: &Clock) -> bool {
-        other.0.iter().enumerate().all(|(lane, at)| self.at(lane as u32) >= *at)
+        let known = self.0.len().min(other.0.len());
+        let is_none = |chunk: &Arc<[u64; CHUNK]>| chunk.iter().all(|at| *at == 0);
+        self.0.iter().zip(&other.0).all(|(mine, theirs)| covers(mine, theirs)) && other.0[known..].iter().all(is_none)
     }
+}
+
+/// Whether one chunk is at or past the other in every lane.
+fn covers(later: &Arc<[u64; CHUNK]>, earlier: &Arc<[u64; CHUNK]>) -> bool {
+    Arc::ptr_eq(later, earlier) || later.iter().zip(earlier.iter()).all(|(later, earlier)| later >= earlier)
 }
 
 /// What a lane knows at one of its places.
@@ -223,6 +246,45 @@ mod tests {
         let onward = all[1].position().clone();
         all[2].learn(&onward);
         assert!(all[2].position().covers(first));
+    }
+
+    #[test]
+    fn clocks_join_lane_by_lane_in_every_chunk() {
+        let clock = |known: &[(u32, u64)]| {
+            let mut clock = Clock::default();
+            known.iter().for_each(|(lane, at)| clock.raise(*lane, *at));
+            clock
+        };
+        let (low, high) = (clock(&[(0, 5), (1, 2), (40, 7)]), clock(&[(1, 3), (17, 4), (100, 9)]));
+        let mut joined = low.clone();
+        joined.join(&high);
+        let known: Vec<_> = [0, 1, 2, 17, 40, 100, 101].iter().map(|lane| joined.at(*lane)).collect();
+        assert_eq!(known, [5, 3, 0, 4, 7, 9, 0]);
+        assert!(joined.knows_all_of(&low) && joined.knows_all_of(&high));
+        assert!(!low.knows_all_of(&high) && !high.knows_all_of(&joined));
+        let mut other = high;
+        other.join(&low);
+        assert_eq!(other, joined, "whichever learns from the other");
+        joined.raise(0, 4);
+        assert_eq!(joined.at(0), 5, "a clock never goes back");
+    }
+
+    #[test]
+    fn sweeps_cost_little_in_all_though_every_lane_stays_named() {
+        const LANES: usize = 10_000;
+        let (mut lanes, host, looked_at) = (Lanes::new(), Lanes::host(), std::cell::Cell::new(0));
+        for _ in 0..LANES {
+            let lane = lanes.open(host.position());
+            lanes.retire(&lane);
+            if lanes.want_sweep() {
+                lanes.sweep(|_| {
+                    looked_at.set(looked_at.get() + 1);
+                    true
+                });
+            }
+        }
+        let looked_at = looked_at.get();
+        assert!((LANES / 2..4 * LANES).contains(&looked_at), "{looked_at} looks for {LANES} lanes");
     }
 
     #[test]
