@@ -84,10 +84,7 @@ const GAPS: &[(&str, &str)] = &[
     ("R5", "deadlines in real time: by tests; a worker stuck in a driver call: by tests"),
     ("R6", "a loss seen by one thread and not yet by another, which goes on until the driver refuses"),
     ("R7", "no interleaving: an error is returned where its call was made; those of releases by tests"),
-    (
-        "T1",
-        "weak memory: the bookkeeping is under one lock, and completion is E2's; the rest by explore and the simulator",
-    ),
+    ("T1", "more than two threads, and large copies that go in parts: by explore and the simulator"),
     ("T2", "limits in bytes beside several threads: explore, and a case of the suite"),
     ("T3", "how long a real driver's `host_alloc` takes; who waits for room beside two streams that both stand still"),
 ];
