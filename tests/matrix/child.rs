@@ -1,6 +1,31 @@
 //! Makes a call in a child that is forked off the running process, where no thread but the caller's is left.
 
+use std::sync::RwLock;
+
+use super::Cell;
 use super::answer::Answer;
+
+/// The column whose cells fork.
+pub const COLUMN: &str = "child of a fork";
+
+/// Written by a cell that forks, read by all others: a lock that another cell holds at that moment, of the system's or of the
+/// simulator's, would be held in the child for ever.
+static CELLS: RwLock<()> = RwLock::new(());
+
+/// Waits until `cell` may run beside those that do.
+pub fn beside(cell: &Cell) -> impl Drop + use<> {
+    struct Beside {
+        _one: Option<std::sync::RwLockReadGuard<'static, ()>>,
+        _alone: Option<std::sync::RwLockWriteGuard<'static, ()>>,
+    }
+    impl Drop for Beside {
+        fn drop(&mut self) {}
+    }
+    match cell.column == COLUMN {
+        true => Beside { _one: None, _alone: Some(CELLS.write().unwrap_or_else(std::sync::PoisonError::into_inner)) },
+        false => Beside { _one: Some(CELLS.read().unwrap_or_else(std::sync::PoisonError::into_inner)), _alone: None },
+    }
+}
 
 /// What `call` answers in a child, which ends right after it.
 ///

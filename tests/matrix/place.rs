@@ -54,7 +54,7 @@ pub const STATES: &[&str] = &[
     "shut",
     "lost",
     "driver gone",
-    "child of a fork",
+    super::child::COLUMN,
     "waits fail",
 ];
 
@@ -321,7 +321,7 @@ pub fn in_state(profile: &'static str, row: &'static str, column: &'static str) 
             run(&world)
         }
         // The driver refuses there too, as real ones do.
-        "child of a fork" => super::child::run(|| {
+        super::child::COLUMN => super::child::run(|| {
             world.bench.driver().lose_device(Code(3));
             run(&world)
         }),
@@ -397,7 +397,10 @@ fn while_draining(world: &World, run: impl FnOnce() -> Answer) -> Answer {
     drop((buffer, stopped));
     let runtime = world.runtime.clone();
     let shutdown = std::thread::spawn(move || runtime.shutdown(Duration::from_millis(100)));
-    std::thread::sleep(Duration::from_millis(10));
+    // Until it has begun.
+    while world.runtime.stream().is_ok() {
+        std::thread::yield_now();
+    }
     let answer = released_after(MOMENT, brake, run);
     let _ = shutdown.join();
     answer

@@ -47,7 +47,10 @@ pub fn forget() {
 /// Runs all cells, `threads` at a time, each for `patience` at most; the answers come in the order of the cells.
 pub fn run_all(cells: Vec<Cell>, threads: usize, patience: Duration) -> Vec<(Cell, Answer)> {
     let count = cells.len();
-    let next = Arc::new(Mutex::new(cells.into_iter().enumerate()));
+    let mut cells: Vec<_> = cells.into_iter().enumerate().collect();
+    // Those that run alone come last, so that nobody waits for them in between.
+    cells.sort_by_key(|(_, cell)| cell.column == super::child::COLUMN);
+    let next = Arc::new(Mutex::new(cells.into_iter()));
     let (told, answers) = channel();
     for _ in 0..threads.max(1) {
         let (next, told) = (next.clone(), told.clone());
@@ -69,6 +72,7 @@ pub fn run_all(cells: Vec<Cell>, threads: usize, patience: Duration) -> Vec<(Cel
 }
 
 fn run(cell: Cell, number: u64, patience: Duration) -> Answer {
+    let _beside = super::child::beside(&cell);
     let (told, answer) = channel();
     let name = format!("{}/{}", cell.row, cell.column);
     let body = move || {

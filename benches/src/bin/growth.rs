@@ -112,6 +112,30 @@ const CALLS: &[Call] = &[
     }),
     // SAFETY: nothing is enqueued.
     ("Stream::use_on", |bed| unsafe { bed.a.use_on(&[(bed.x.region(), Access::Read)], |_| ()) }),
+    ("Stream::completion, dropped unpolled", |bed| {
+        drop(bed.a.completion());
+        Ok(())
+    }),
+    ("Stream::completion, waited for", |bed| bed.a.completion().wait()),
+    ("Stream::read", |bed| bed.a.read(&bed.x).map(drop)),
+    ("Stream::synchronize", |bed| bed.a.synchronize()),
+    ("Stream::record_timed", |bed| bed.a.record_timed().map(drop)),
+    ("Stream::clone and drop", |bed| {
+        drop(bed.a.clone());
+        Ok(())
+    }),
+    ("Buffer::synchronize", |bed| bed.x.synchronize()),
+    ("Buffer::is_busy", |bed| {
+        let _ = bed.x.is_busy();
+        Ok(())
+    }),
+    ("Buffer::view_mut", |bed| bed.x.view_mut(1..3).map(drop)),
+    ("Buffer::free", |bed| bed.a.alloc::<u32>(64)?.free().map(drop)),
+    ("Stream::alloc, used on two streams", |bed| {
+        let mut made = bed.a.alloc::<u32>(64)?;
+        bed.a.fill(&mut made, 1)?;
+        bed.b.copy(&made, &mut bed.y)
+    }),
     ("Stream::is_idle", |bed| bed.a.is_idle().map(drop)),
     ("Runtime::stream", |bed| bed.runtime.stream().map(drop)),
     ("Runtime::stream, that worked", |bed| {
@@ -126,6 +150,23 @@ const CALLS: &[Call] = &[
         unsafe { adopted.use_on(&[(bed.x.region(), Access::Read)], |_| ()) }
     }),
     ("Runtime::wrap", |bed| bed.runtime.wrap(vec![1_u32; 64]).map(drop).map_err(Error::from)),
+    ("Runtime::wrap, used", |bed| {
+        let mut pin = bed.runtime.wrap(vec![1_u32; 64])?;
+        bed.a.copy(&bed.x, &mut pin)
+    }),
+    ("Runtime::wrap_shared, used", |bed| {
+        let pin = bed.runtime.wrap_shared(std::sync::Arc::from(vec![1_u32; 64]))?;
+        bed.a.copy(&*pin, &mut bed.x)
+    }),
+    ("Runtime::alloc_host, used", |bed| {
+        let mut pin = bed.runtime.alloc_host::<u32>(64)?;
+        bed.a.copy(&bed.x, &mut pin)
+    }),
+    ("Pinned::read", |bed| bed.runtime.alloc_host::<u32>(64)?.read().map(drop)),
+    ("Pinned::into_owner", |bed| {
+        let pin = bed.runtime.wrap(vec![1_u32; 64])?;
+        pin.into_owner::<Vec<u32>>().map(drop).map_err(|(error, _)| error)
+    }),
     ("Runtime::wrap_raw of one range, used", |bed| {
         let start = std::ptr::NonNull::from(&mut *bed.memory).cast::<u32>();
         // SAFETY: the driver touches no memory.
@@ -155,6 +196,21 @@ const CALLS: &[Call] = &[
         Ok(())
     }),
     ("Graph::instantiate", |bed| bed.graph.instantiate().map(drop)),
+    ("Graph::instantiate, launched", |bed| bed.graph.instantiate()?.launch(&bed.a)),
+    ("Graph::describe", |bed| bed.graph.describe().map(drop)),
+    ("Capture::fork and join", |bed| bed.runtime.capture(|capture| capture.fork()?.join(capture)).map(drop)),
+    ("Capture::write", |bed| {
+        let (runtime, x) = (bed.runtime.clone(), &mut bed.x);
+        runtime.capture(|capture| capture.write(&[1_u32; 64], x)).map(drop)
+    }),
+    ("Runtime::capture_guard", |bed| {
+        drop(bed.runtime.capture_guard());
+        Ok(())
+    }),
+    ("Runtime::take_release_errors", |bed| {
+        let _ = bed.runtime.take_release_errors();
+        Ok(())
+    }),
     ("Executable::launch", |bed| bed.executable.launch(&bed.a)),
     ("Executable::update", |bed| bed.executable.update(&bed.graph)),
 ];
@@ -162,7 +218,9 @@ const CALLS: &[Call] = &[
 impl Bed {
     fn new() -> Result<Self> {
         let driver = Null::default();
-        let runtime = Runtime::with(driver.clone(), Config::default().reclaim(ReclaimMode::Manual))?;
+        // Small limits, so that what is bounded by them is so long before the half of the calls.
+        let config = Config::default().reclaim(ReclaimMode::Manual).staging_max(1 << 18);
+        let runtime = Runtime::with(driver.clone(), config.backlog_max(1 << 10).adopted_max(1 << 6))?;
         let (a, b) = (runtime.stream()?, runtime.stream()?);
         let (mut x, y) = (a.alloc(64)?, a.alloc(64)?);
         let module = runtime.module(Image::Source(""))?;
@@ -174,7 +232,7 @@ impl Bed {
     }
 
     /// Bytes allocated, and the gauges of the runtime.
-    fn figures(&self) -> [i64; 6] {
+    fn figures(&self) -> [i64; 9] {
         let stats = self.runtime.stats();
         let gauge = |value: usize| i64::try_from(value).unwrap_or(i64::MAX);
         [
@@ -185,6 +243,9 @@ impl Bed {
             gauge(stats.pins_pending),
             gauge(stats.pins_quarantined),
             gauge(stats.retired_pending),
+            gauge(stats.captures),
+            gauge(stats.staging.held),
+            gauge(stats.staging.in_graphs),
         ]
     }
 }
