@@ -58,11 +58,12 @@ fn a_refused_call_leaves_no_last_error<B: Bench>(bench: &B) {
     let driver = bench.driver();
     let stream = driver.stream_create(Priority::Normal).expect("a stream");
     let event = driver.event_create(Timing::Disabled).expect("an event");
+    // Before the stream stands still: to load code waits for the device.
+    let (module, other) = (driver.module_load(Image::Source(SOURCE)), driver.stream_create(Priority::Normal));
+    let (module, other) = (module.expect("a module"), other.expect("a stream"));
     bench.stall(&stream);
     driver.launch_host_function(&stream, Arc::new(|| {})).expect("a host function");
     driver.event_record(&event, &stream).expect("a record");
-    let (module, other) = (driver.module_load(Image::Source(SOURCE)), driver.stream_create(Priority::Normal));
-    let (module, other) = (module.expect("a module"), other.expect("a stream"));
     let mut plain = [0_u8; 64];
     let refusals = [
         (
