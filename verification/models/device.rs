@@ -126,6 +126,8 @@ struct State {
     /// After a sticky error every call fails, and these threads know why.
     lost: bool,
     know_of_loss: HashSet<ThreadKey>,
+    /// How many streams were made before the device was reset: none of them, nor any memory of then, is known any more.
+    forgotten: usize,
     /// All calls are over.
     closed: Option<&'static str>,
     /// Calls of this name return only when the model says so.
@@ -298,6 +300,7 @@ impl Device {
                 counts: HashMap::new(),
                 lost: false,
                 know_of_loss: HashSet::new(),
+                forgotten: 0,
                 closed: None,
                 blocked: None,
                 awaited: None,
@@ -351,6 +354,14 @@ impl Device {
     /// The next call of this name, after `skipped` more, fails.
     pub fn fail(&self, call: Call, kind: ErrorKind, skipped: u64) {
         self.state().failures.insert(call, (kind, skipped));
+    }
+
+    /// Other code resets the device: what was made before is refused from now on, and nobody is told.
+    pub fn reset(&self) {
+        self.0.touch.touch();
+        schedule::step(this_thread(), "reset", None);
+        let mut state = self.state();
+        state.forgotten = state.streams.len();
     }
 
     /// Queries say that the stream is busy, until [`let_go`](Self::let_go).
@@ -627,6 +638,9 @@ impl Device {
 
     fn enter_stream(&self, call: Call, stream: &Stream) -> Result<StdGuard<'_, State>, Failure> {
         let state = self.enter(call, Some(("stream", stream.index as u64)))?;
+        if stream.index < state.forgotten {
+            return Err(Failure(ErrorKind::InvalidHandle));
+        }
         if !state.streams[stream.index].alive {
             breach(format_args!("S6: {call} on a stream that was destroyed"));
         }

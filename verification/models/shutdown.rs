@@ -1,4 +1,4 @@
-//! What ends badly: unwinding, forgotten handles, a shutdown beside the worker and other handles, a lost device: R1, R3 to R6.
+//! What ends badly: unwinding, forgotten handles, a shutdown beside the worker and other handles, a lost device: R1, R3 to R6, R11.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
@@ -97,6 +97,15 @@ pub const MODELS: &[Model] = &[
         operations: "1 wait that finds the loss; 1 drop, 1 poll and 1 wait",
         reaches: &["the other knew of the loss", "the other released before it"],
         body: lost,
+        ..MODEL
+    },
+    Model {
+        name: "r11_reset_is_a_loss",
+        claim: "After a reset by other code the first refusal is a loss, and no old handle is used again; one refused handle is none.",
+        lines: &["R11", "R6"],
+        operations: "1 reset, 1 drop and 1 poll; 3 covered launches, the first refused alone",
+        reaches: &["the launch came before the reset", "the other found it out"],
+        body: reset,
         ..MODEL
     },
 ];
@@ -324,4 +333,39 @@ fn lost(reached: &Reached) {
     let freed = device.count(Call::Free);
     device.without_calls("R6: a poll made a call though the device is known to be lost", &[], || runtime.poll());
     assert!(freed <= 1 && device.count(Call::Free) == freed, "R6: memory of a lost device was released");
+}
+
+fn reset(reached: &Reached) {
+    // setup: a handle that is refused alone
+    let (device, runtime) = manual(Capabilities::default());
+    let (stream, [mut used, unused]) = buffers(&runtime);
+    device.fail(Call::Fill, ErrorKind::InvalidHandle, 0);
+    let refused = stream.fill(&mut used, 7);
+    assert!(matches!(refused, Err(Error::Driver(_))), "R11: one refused handle was taken for a reset");
+    stream.fill(&mut used, 7).expect("the driver accepts it now");
+    // threads
+    let other = spawn({
+        let (device, runtime) = (device.clone(), runtime.clone());
+        move || {
+            device.reset();
+            drop(unused);
+            runtime.poll();
+            runtime.lost().is_some()
+        }
+    });
+    let launched = stream.fill(&mut used, 7);
+    // claim
+    assert!(matches!(launched, Ok(()) | Err(Error::Lost(_))), "R11: a refusal that a reset explains was not a loss");
+    reached.mark_if(launched.is_ok(), "the launch came before the reset");
+    // join
+    let knew = other.join().unwrap();
+    reached.mark_if(knew, "the other found it out");
+    let launched = stream.fill(&mut used, 7);
+    assert!(matches!(launched, Err(Error::Lost(_))), "R11: a refusal that a reset explains was not a loss");
+    device.without_calls("R11: an old handle was used after a reset was known", &[], || {
+        let launched = stream.fill(&mut used, 7);
+        assert!(matches!(launched, Err(Error::Lost(_))), "R11: a launch was not refused as lost");
+        drop((used, stream));
+        runtime.poll();
+    });
 }
