@@ -122,7 +122,7 @@ plain() {
 
 suite() { # step, pools
     # CUDA loads a kernel at its first launch, for which it may wait until a held stream goes on.
-    if TENURE_TEST_POOLS=$2 TENURE_TEST_HIP=1 CUDA_MODULE_LOADING=EAGER run "$1" 300 "$bin/on_hip"; then
+    if TENURE_TEST_POOLS=$2 TENURE_TEST_HIP=1 CUDA_MODULE_LOADING=EAGER run "$1" 600 "$bin/on_hip"; then
         good "$1" "$(grep 'need the simulator$' "$out/$1.log") ($took s)"
     else
         bad "$1" "$(grep -c 'FAILED$' "$out/$1.log") cases failed ($took s)"

@@ -111,6 +111,14 @@ impl<D: Driver> Context<D> {
         })
     }
 
+    /// Why a stream of ours takes no work: the loss that closed it, or the end.
+    #[cold]
+    pub fn why_closed(&self) -> Error {
+        // The streams are closed after the loss was noted under this lock: who sees one closed for that sees the loss here.
+        let _noted = self.losing.lock();
+        self.lost().map_or(Error::Closed, Error::Lost)
+    }
+
     /// As [`fail`](Self::fail), for a call that has nobody to return its error to: it is kept (R7).
     #[cold]
     pub fn fail_untold(&self, call: Call, error: &D::Error) {

@@ -373,7 +373,7 @@ where
     let id = match stream.key() {
         // Whether an adopted stream is closed is asked below: the pool does not know it.
         CLOSED if stream.is_adopted() => stream.id().number(),
-        CLOSED => return Err(context.lost().map_or(Error::Closed, Error::Lost)),
+        CLOSED => return Err(context.why_closed()),
         id => id,
     };
     let Some(gate) = stream.gate_or(|| is_within(Place::Hold)) else {

@@ -141,7 +141,7 @@ mod tests {
         let stream = world.runtime.stream().expect("a stream");
         // SAFETY: O1. The closure enqueues nothing.
         let held = unsafe {
-            stream.use_on(&[], |_| {
+            stream.use_on::<()>(&[], |_| {
                 loop {
                     std::thread::park();
                 }

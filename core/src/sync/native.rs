@@ -610,7 +610,7 @@ mod tests {
             assert!(start(Box::new(|| {})).has_ended_by(after(120)), "it ends at once");
         }
         let (release, held) = channel::<()>();
-        let stuck = start(Box::new(move || drop(held.recv())));
+        let stuck = start(Box::new(move || assert!(held.recv().is_err(), "nothing is sent")));
         assert!(!stuck.has_ended_by(after(0)), "it is left to itself");
         assert!(start(Box::new(|| {})).has_ended_by(after(120)), "what is stuck holds up no other work");
         drop(release);
