@@ -149,8 +149,13 @@ impl Rules {
         std::mem::take(&mut *self.lock()).iter().all(|rule| rule.fired)
     }
 
-    /// What becomes of a call.
-    pub fn judge(&self, call: Call) -> Option<(ErrorKind, When)> {
+    /// How a call fails, if it shall: for a driver that knows failures without an effect only.
+    pub fn judge(&self, call: Call) -> Option<ErrorKind> {
+        self.judge_when(call).map(|(kind, _)| kind)
+    }
+
+    /// How a call fails, if it shall, and whether before its effect or after it.
+    pub fn judge_when(&self, call: Call) -> Option<(ErrorKind, When)> {
         let mut rules = self.lock();
         for rule in rules.iter_mut().filter(|rule| rule.call == call && (rule.always || !rule.fired)) {
             if rule.passes == 0 {

@@ -61,7 +61,7 @@ impl<D: Driver> Tap<D> {
         let outside = INSIDE.replace(true);
         self.log.note(call);
         self.rules.wait(call);
-        let answer = match self.rules.judge(call) {
+        let answer = match self.rules.judge_when(call) {
             Some((kind, when)) => {
                 if when == When::After {
                     drop(body(&self.inner));

@@ -403,6 +403,7 @@ pub fn submit_moving<D: Driver, R>(
     call: Call,
     enqueue: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
 ) -> Result<(R, u64)> {
+    context.life.check_process()?;
     let may = MayWait::here()?;
     let mut taken = Taken::new();
     take_all(uses, &mut taken, &may)?;

@@ -464,8 +464,8 @@ impl<D: Driver> Runtime<D> {
     pub unsafe fn adopt(&self, raw: D::Stream) -> Result<Stream<D>> {
         self.anchor.check_open()?;
         let (adoptions, max) = (&self.anchor.context.adoptions, self.anchor.config.adopted_max);
-        if adoptions.len() >= max {
-            self.anchor.relieve(max, || adoptions.len())?;
+        if adoptions.count() >= max {
+            self.anchor.relieve(max, || adoptions.count())?;
         }
         let state = StreamState::adopt(&self.anchor.context, raw)?;
         Ok(Stream::new(self.anchor.clone(), state))

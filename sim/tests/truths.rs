@@ -47,9 +47,12 @@ fn a_call_that_failed_may_have_had_its_effect() {
         if up(d, &a, m, p, N).is_err() {
             free(d, m);
         } else {
-            (sync(d, &a), free(d, m));
+            sync(d, &a);
+            free(d, m);
         }
-        (sync(d, &a), unpin(d, p), end(d, &a));
+        sync(d, &a);
+        unpin(d, p);
+        end(d, &a);
     };
     let call = CallName::Core(tenure::driver::Call::Copy);
     let fails = Config::default().fault(Fault::Fail { call, nth: 1, code: Code::UNKNOWN, always: false });
@@ -74,7 +77,10 @@ fn what_was_made_before_a_reset_is_refused() {
     let careless: fn(&Sim) = |d| {
         let (a, m) = (stream(d), alloc(d));
         d.reset_device().expect("the device is there");
-        (fill(d, &a, m), sync(d, &a), free(d, m), end(d, &a));
+        fill(d, &a, m);
+        sync(d, &a);
+        free(d, m);
+        end(d, &a);
     };
     let told = said(&Config::default(), careless);
     assert!(told.contains("Fill, code: 400 InvalidResourceHandle"), "{told}");
@@ -87,32 +93,43 @@ const ROWS: &[Row] = &[
         d.stall(&a);
         down(d, &a, plain(64), m, N).unwrap();
         d.resume(&a);
-        (sync(d, &a), free(d, m), end(d, &a));
+        sync(d, &a);
+        free(d, m);
+        end(d, &a);
     }),
     (Quirk::BorderCopiesRefused, "cuda-13", "P2: copy on host thread t0 was refused", |d| {
         let (a, m, p) = (stream(d), d.malloc(128).unwrap(), plain(128));
-        (register(d, p, 64), register(d, p.offset(64), 64));
+        register(d, p, 64);
+        register(d, p.offset(64), 64);
         let _ = up(d, &a, m, p, 128);
         sync(d, &a);
-        (unregister(d, p).unwrap(), unregister(d, p.offset(64)).unwrap());
-        (free(d, m), end(d, &a));
+        unregister(d, p).unwrap();
+        unregister(d, p.offset(64)).unwrap();
+        free(d, m);
+        end(d, &a);
     }),
     (Quirk::FillsDoNotWait, "cuda-13", "O1: ", |d| {
         let (a, m) = (stream(d), alloc(d));
         // SAFETY: P4. The memory is so long.
         unsafe { d.fill_and_wait(m, 0, N) }.unwrap();
-        (fill(d, &a, m), sync(d, &a));
+        fill(d, &a, m);
+        sync(d, &a);
         d.device_synchronize().unwrap();
-        (free(d, m), end(d, &a));
+        free(d, m);
+        end(d, &a);
     }),
     (Quirk::DeviceCopiesDoNotWait, "cuda-13", "O1: ", |d| {
         let (a, m, n) = (stream(d), alloc(d), alloc(d));
-        (fill(d, &a, m), sync(d, &a));
+        fill(d, &a, m);
+        sync(d, &a);
         // SAFETY: P4. The memory is so long.
         unsafe { d.copy_and_wait(Location::Device(n), Location::Device(m), N) }.unwrap();
-        (fill(d, &a, n), sync(d, &a));
+        fill(d, &a, n);
+        sync(d, &a);
         d.device_synchronize().unwrap();
-        (free(d, m), free(d, n), end(d, &a));
+        free(d, m);
+        free(d, n);
+        end(d, &a);
     }),
     (Quirk::NullStreamSpeaksForAll, "cuda-13", "R6: deadlock: main waits for the device in stream_synchronize", |d| {
         let (a, m) = (d.stream_create_with(Priority::Normal, true).unwrap(), alloc(d));
@@ -120,7 +137,9 @@ const ROWS: &[Row] = &[
         d.stall(&a);
         sync(d, &SimStream::legacy());
         d.resume(&a);
-        (sync(d, &a), free(d, m), end(d, &a));
+        sync(d, &a);
+        free(d, m);
+        end(d, &a);
     }),
     (Quirk::ReadOnlyMemoryRefused, "cuda-13", "HostRegister, code: 1 InvalidValue", |d| {
         static TABLE: [u8; 8192] = [7; 8192];
@@ -133,15 +152,18 @@ const ROWS: &[Row] = &[
         d.stall(&b);
         fill(d, &b, m);
         edge(d, &b, &a);
-        (fill(d, &a, m), end(d, &a));
+        fill(d, &a, m);
+        end(d, &a);
         d.resume(&b);
         d.device_synchronize().unwrap();
-        (free(d, m), end(d, &b));
+        free(d, m);
+        end(d, &b);
     }),
     (Quirk::EventNeedsItsStream, "hip-7.2", "S6: event_query used e0 after the end of the stream", |d| {
         let (a, e) = (stream(d), event(d));
         d.event_record(&e, &a).unwrap();
-        (sync(d, &a), end(d, &a));
+        sync(d, &a);
+        end(d, &a);
         let _ = d.event_query(&e);
         d.event_destroy(e).unwrap();
     }),
@@ -155,7 +177,8 @@ const ROWS: &[Row] = &[
         }
         sync(d, &a);
         unregister(d, p).unwrap();
-        (free(d, m), end(d, &a));
+        free(d, m);
+        end(d, &a);
     }),
     (Quirk::SynchronousCopyBreaksAll, "hip-7.2", "C1: fill_and_wait on host thread t1 broke the capture", |d| {
         let (a, m, inner) = (stream(d), alloc(d), d.clone());
@@ -169,7 +192,8 @@ const ROWS: &[Row] = &[
             d.graph_destroy(g).unwrap();
         }
         d.device_synchronize().unwrap();
-        (free(d, m), end(d, &a));
+        free(d, m);
+        end(d, &a);
     }),
     (Quirk::QueryMindsGlobalCaptures, "hip-6.4", "C1: stream_query on host thread t1 broke the capture", |d| {
         let (a, b, inner) = (stream(d), Arc::new(stream(d)), d.clone());
@@ -183,7 +207,8 @@ const ROWS: &[Row] = &[
         if let Ok(g) = d.capture_end(&a) {
             d.graph_destroy(g).unwrap();
         }
-        (end(d, &a), end(d, &b));
+        end(d, &a);
+        end(d, &b);
     }),
     (Quirk::InteriorUnregisterAborts, "hip-7.2", "the real driver would end the process", |d| {
         let p = plain(128);

@@ -70,7 +70,10 @@ fn a_kernel_that_only_writes_reads_nothing() {
         let (a, m, code) = (stream(d), alloc(d), module(d));
         launch(d, &a, &d.function(&code, "set").unwrap(), m).unwrap();
         launch(d, &a, &d.function(&code, "add").unwrap(), m).unwrap();
-        (sync(d, &a), unload(d, code), free(d, m), end(d, &a));
+        sync(d, &a);
+        unload(d, code);
+        free(d, m);
+        end(d, &a);
     };
     let failure = config().deny_warnings().run(program).failure;
     assert!(failure.is_none(), "{}", failure.map_or_else(String::new, |failure| failure.to_string()));
@@ -134,7 +137,8 @@ const WRONG: &[Wrong] = &[
         let b = stream(d);
         let _ = try_fill(d, &a, m);
         sync(d, &b);
-        (free(d, m), end(d, &b));
+        free(d, m);
+        end(d, &b);
     }),
     ("a stream that is gone is asked", "S6", "stream_query on host thread t0 used handle", |d| {
         let a = stream(d);
@@ -159,7 +163,8 @@ const WRONG: &[Wrong] = &[
         let old = SimEvent::from_raw(e.handle());
         d.event_destroy(e).unwrap();
         let _ = d.stream_wait_event(&b, &old);
-        (end(d, &a), end(d, &b));
+        end(d, &a);
+        end(d, &b);
     }),
     ("a graph that is gone is instantiated", "O7", "graph_instantiate", |d| {
         let m = alloc(d);
@@ -178,7 +183,8 @@ const WRONG: &[Wrong] = &[
         // SAFETY: C4. The handle is refused.
         let _ = unsafe { d.graph_launch(&old, &a) };
         d.graph_destroy(g).unwrap();
-        (free(d, m), end(d, &a));
+        free(d, m);
+        end(d, &a);
     }),
     ("an executable that is gone is updated", "O7", "graph_update", |d| {
         let m = alloc(d);
@@ -218,7 +224,8 @@ const WRONG: &[Wrong] = &[
         let _ = d.stream_synchronize(&b);
         free_async(d, &a, n);
         let _ = d.stream_synchronize(&a);
-        (end(d, &a), end(d, &b));
+        end(d, &a);
+        end(d, &b);
     }),
     ("a graph fills memory that is somebody else's by now", "C4", "which was freed", |d| {
         let (a, m) = (stream(d), alloc(d));
@@ -239,7 +246,9 @@ const WRONG: &[Wrong] = &[
         let q = pinned(d);
         let _ = up(d, &a, m, p, N);
         let _ = d.stream_synchronize(&a);
-        (unpin(d, q), free(d, m), end(d, &a));
+        unpin(d, q);
+        free(d, m);
+        end(d, &a);
     }),
     ("the alias of a registration that was made anew", "P3", "which is not registered, or no more", |d| {
         let pages = plain(3 * 4096);
@@ -270,7 +279,8 @@ const WRONG: &[Wrong] = &[
         down(d, &a, p, m, N).unwrap();
         d.host_memory_gone(p, 64);
         sync(d, &a);
-        (free(d, m), end(d, &a));
+        free(d, m);
+        end(d, &a);
     }),
     ("a part of a pageable target is given back under its copy", "P4", "gives back host memory", |d| {
         let (a, m, p) = (stream(d), alloc(d), plain(64));
@@ -278,7 +288,8 @@ const WRONG: &[Wrong] = &[
         down(d, &a, p, m, N).unwrap();
         d.host_memory_gone(p.offset(48), 64);
         sync(d, &a);
-        (free(d, m), end(d, &a));
+        free(d, m);
+        end(d, &a);
     }),
     ("pageable ranges of two streams overlap by a byte", "O1", "writes host memory", |d| {
         let (a, b, m, p) = (stream(d), stream(d), alloc(d), plain(128));
@@ -286,14 +297,23 @@ const WRONG: &[Wrong] = &[
         edge(d, &a, &b);
         down(d, &a, p, m, N).unwrap();
         down(d, &b, p.offset(63), m, N).unwrap();
-        (sync(d, &a), sync(d, &b), free(d, m), end(d, &a), end(d, &b));
+        sync(d, &a);
+        sync(d, &b);
+        free(d, m);
+        end(d, &a);
+        end(d, &b);
     }),
     ("a pageable range is read up on one stream as another writes it", "O1", "host memory", |d| {
         let (a, b, m, n, p) = (stream(d), stream(d), alloc(d), alloc(d), plain(64));
         fill(d, &a, m);
         down(d, &a, p, m, N).unwrap();
         up(d, &b, n, p.offset(32), 16).unwrap();
-        (sync(d, &a), sync(d, &b), free(d, m), free(d, n), end(d, &a), end(d, &b));
+        sync(d, &a);
+        sync(d, &b);
+        free(d, m);
+        free(d, n);
+        end(d, &a);
+        end(d, &b);
     }),
     ("a third range between does not make two of the others forgotten", "O1", "host memory", |d| {
         let (a, b, c, m, p) = (stream(d), stream(d), stream(d), alloc(d), plain(256));
@@ -305,20 +325,27 @@ const WRONG: &[Wrong] = &[
         down(d, &c, p.offset(32), m, N).unwrap();
         down(d, &b, p.offset(8), m, 8).unwrap();
         [&a, &b, &c].iter().for_each(|s| sync(d, s));
-        (free(d, m), end(d, &a), end(d, &b), end(d, &c));
+        free(d, m);
+        end(d, &a);
+        end(d, &b);
+        end(d, &c);
     }),
     ("the host reads a pageable target before the stream is waited for", "O3", "host memory", |d| {
         let (a, m, p) = (stream(d), alloc(d), plain(64));
         fill(d, &a, m);
         down(d, &a, p, m, N).unwrap();
         d.host_accessed(p, 64, Read);
-        (sync(d, &a), free(d, m), end(d, &a));
+        sync(d, &a);
+        free(d, m);
+        end(d, &a);
     }),
     ("the host writes a pageable source before the stream is waited for", "O3", "writes", |d| {
         let (a, m, p) = (stream(d), alloc(d), plain(64));
         up(d, &a, m, p, N).unwrap();
         d.host_accessed(p.offset(60), 4, Write);
-        (sync(d, &a), free(d, m), end(d, &a));
+        sync(d, &a);
+        free(d, m);
+        end(d, &a);
     }),
     ("memory is registered while an older copy to it is pending elsewhere", "O1", "host memory", |d| {
         let (a, b, m, p) = (stream(d), stream(d), alloc(d), plain(64));
@@ -327,16 +354,20 @@ const WRONG: &[Wrong] = &[
         down(d, &a, p, m, N).unwrap();
         register(d, p, N);
         down(d, &b, p, m, N).unwrap();
-        (sync(d, &a), sync(d, &b));
+        sync(d, &a);
+        sync(d, &b);
         unregister(d, p).unwrap();
-        (free(d, m), end(d, &a), end(d, &b));
+        free(d, m);
+        end(d, &a);
+        end(d, &b);
     }),
     ("a copy begins in a registration and ends outside", "P2", "cross the end of a registration", |d| {
         let (a, m, p) = (stream(d), d.malloc(128).unwrap(), plain(128));
         register(d, p, 64);
         let _ = up(d, &a, m, p, 128);
         unregister(d, p).unwrap();
-        (free(d, m), end(d, &a));
+        free(d, m);
+        end(d, &a);
     }),
     ("a graph reads pageable memory that was given back", "P4", "gave it back to the system", |d| {
         let (a, m, p) = (stream(d), alloc(d), plain(64));
@@ -347,7 +378,8 @@ const WRONG: &[Wrong] = &[
         let _ = d.stream_synchronize(&a);
         d.executable_destroy(x).unwrap();
         d.graph_destroy(g).unwrap();
-        (free(d, m), end(d, &a));
+        free(d, m);
+        end(d, &a);
     }),
     // --- host functions that others see half done
     ("memory is written while the function that signalled reads it", "O3", "a host function reads host memory", |d| {
@@ -359,7 +391,9 @@ const WRONG: &[Wrong] = &[
         });
         told.wait();
         d.host_accessed(p, 64, Write);
-        (sync(d, &a), unpin(d, p), end(d, &a));
+        sync(d, &a);
+        unpin(d, p);
+        end(d, &a);
     }),
     ("whoever a function wakes takes its stream for idle", "panic", "the function has returned", |d| {
         let (a, told) = (stream(d), d.signal("told"));
@@ -378,7 +412,8 @@ const WRONG: &[Wrong] = &[
         });
         told.wait();
         assert_eq!(value.load(Ordering::Relaxed), 1, "the value is there");
-        (sync(d, &a), end(d, &a));
+        sync(d, &a);
+        end(d, &a);
     }),
     (
         "page-locked memory is freed at the signal of a function that still reads it",
@@ -393,7 +428,8 @@ const WRONG: &[Wrong] = &[
             });
             told.wait();
             unpin(d, p);
-            (sync(d, &a), end(d, &a));
+            sync(d, &a);
+            end(d, &a);
         },
     ),
     ("a function waits for a signal that comes after it", "R2", "a host function waits for after", |d| {
@@ -441,7 +477,8 @@ const WRONG: &[Wrong] = &[
         let _ = d.stream_synchronize(&a);
         d.executable_destroy(x).unwrap();
         d.graph_destroy(g).unwrap();
-        (free(d, m), end(d, &a));
+        free(d, m);
+        end(d, &a);
     }),
     ("a graph is replayed after its module is gone", "C4", "whose module was unloaded", |d| {
         let (a, m, code) = (stream(d), alloc(d), module(d));
@@ -454,7 +491,8 @@ const WRONG: &[Wrong] = &[
         let _ = d.stream_synchronize(&a);
         d.executable_destroy(x).unwrap();
         d.graph_destroy(g).unwrap();
-        (free(d, m), end(d, &a));
+        free(d, m);
+        end(d, &a);
     }),
     ("a module is unloaded behind the edge that the kernel waits for", "C4", "which runs it, was pending", |d| {
         let (a, b, m, code) = (stream(d), stream(d), alloc(d), module(d));
@@ -465,7 +503,9 @@ const WRONG: &[Wrong] = &[
         sync(d, &a);
         unload(d, code);
         let _ = d.stream_synchronize(&b);
-        (free(d, m), end(d, &a), end(d, &b));
+        free(d, m);
+        end(d, &a);
+        end(d, &b);
     }),
     ("a function of a module that was loaded anew", "O7", "after its object's end", |d| {
         let (a, m, code) = (stream(d), alloc(d), module(d));
@@ -474,7 +514,9 @@ const WRONG: &[Wrong] = &[
         let again = module(d);
         let _ = launch(d, &a, &f, m);
         unload(d, again);
-        (sync(d, &a), free(d, m), end(d, &a));
+        sync(d, &a);
+        free(d, m);
+        end(d, &a);
     }),
     // --- host memory
     ("the host reads page-locked memory after its free", "P4", "which was freed", |d| {
@@ -499,7 +541,8 @@ const WRONG: &[Wrong] = &[
         unsafe { d.fill(&a, m, 1, 2 * N) }.unwrap();
         copy(d, &a, m.offset(8), m);
         let _ = d.stream_synchronize(&a);
-        (free(d, m), end(d, &a));
+        free(d, m);
+        end(d, &a);
     }),
     ("a stream is destroyed while it captures", "C7", "destroyed s1 while it captured", |d| {
         let a = stream(d);
@@ -511,13 +554,17 @@ const WRONG: &[Wrong] = &[
         fill(d, &a, m);
         down(d, &a, p, m, N).unwrap();
         unpin(d, p);
-        (sync(d, &a), free(d, m), end(d, &a));
+        sync(d, &a);
+        free(d, m);
+        end(d, &a);
     }),
     ("host memory is read while the device writes its alias", "O3", "host memory", |d| {
         let (a, p) = (stream(d), pinned(d));
         fill(d, &a, d.host_device_address(p).unwrap());
         d.host_accessed(p, 4, Read);
-        (sync(d, &a), unpin(d, p), end(d, &a));
+        sync(d, &a);
+        unpin(d, p);
+        end(d, &a);
     }),
     // --- calls that are refused
     ("memory is unregistered twice", "P5", "nothing is registered there", |d| {
@@ -534,10 +581,12 @@ const WRONG: &[Wrong] = &[
     }),
     ("the time between events that have none", "usage", "must be timed, recorded and complete", |d| {
         let (a, e, f) = (stream(d), event(d), event(d));
-        (d.event_record(&e, &a).unwrap(), d.event_record(&f, &a).unwrap());
+        d.event_record(&e, &a).unwrap();
+        d.event_record(&f, &a).unwrap();
         sync(d, &a);
         let _ = d.event_elapsed(&e, &f);
-        (d.event_destroy(e).unwrap(), d.event_destroy(f).unwrap());
+        d.event_destroy(e).unwrap();
+        d.event_destroy(f).unwrap();
         end(d, &a);
     }),
     ("a fork that is not joined", "C7", "was not joined back", |d| {
@@ -548,7 +597,9 @@ const WRONG: &[Wrong] = &[
         fill(d, &b, m);
         let _ = d.capture_end(&a);
         d.event_destroy(e).unwrap();
-        (end(d, &a), end(d, &b), free(d, m));
+        end(d, &a);
+        end(d, &b);
+        free(d, m);
     }),
     ("the end of a capture that nobody began", "C7", "no capture goes on there", |d| {
         let a = stream(d);
@@ -563,7 +614,8 @@ const WRONG: &[Wrong] = &[
         let _ = d.capture_end(&b);
         let _ = d.capture_end(&a);
         d.event_destroy(e).unwrap();
-        (end(d, &a), end(d, &b));
+        end(d, &a);
+        end(d, &b);
     }),
     ("a launch with an empty grid", "usage", "the grid or the block is empty", |d| {
         let (a, m, code) = (stream(d), alloc(d), module(d));
@@ -571,21 +623,26 @@ const WRONG: &[Wrong] = &[
         let config = LaunchConfig { grid: [0, 1, 1], block: [1, 1, 1], shared_bytes: 0 };
         // SAFETY: O1. It is refused.
         let _ = unsafe { d.launch(&a, &f, &config, &[Argument::Pointer { address: m, bytes: N }]) };
-        (free(d, m), end(d, &a));
+        free(d, m);
+        end(d, &a);
     }),
     ("an odd address for elements of eight bytes", "usage", "not aligned for the element type", |d| {
         let (a, m, code) = (stream(d), d.malloc(2 * N).unwrap(), module(d));
         let f = d.function(&code, "wide").unwrap();
         launch(d, &a, &f, m.offset(4)).unwrap();
         let _ = d.stream_synchronize(&a);
-        (free(d, m), end(d, &a));
+        free(d, m);
+        end(d, &a);
     }),
     // --- default streams, and waits that are nothing to lean on
     ("the legacy stream orders no stream that does not block", "O1", "writes m0", |d| {
         let (a, m) = (stream(d), alloc(d));
         fill(d, &a, m);
         fill(d, &SimStream::legacy(), m);
-        (sync(d, &a), sync(d, &SimStream::legacy()), free(d, m), end(d, &a));
+        sync(d, &a);
+        sync(d, &SimStream::legacy());
+        free(d, m);
+        end(d, &a);
     }),
     ("two threads' own default streams are two streams", "O1", "writes m0", |d| {
         let (m, inner) = (alloc(d), d.clone());
@@ -601,15 +658,18 @@ const WRONG: &[Wrong] = &[
     ("a free of other memory is no wait for the device", "O6", "frees m0", |d| {
         let (a, m, n) = (stream(d), alloc(d), alloc(d));
         fill(d, &a, m);
-        (free(d, n), free(d, m));
-        (sync(d, &a), end(d, &a));
+        free(d, n);
+        free(d, m);
+        sync(d, &a);
+        end(d, &a);
     }),
     ("a copy down to pageable memory is no wait for the stream", "O6", "frees m0", |d| {
         let (a, m, p) = (stream(d), alloc(d), plain(64));
         fill(d, &a, m);
         down(d, &a, p, m, N).unwrap();
         free(d, m);
-        (sync(d, &a), end(d, &a));
+        sync(d, &a);
+        end(d, &a);
     }),
     // --- graphs that are changed
     ("an executable is updated to write what another stream writes", "O1", "writes m1", |d| {
@@ -620,10 +680,15 @@ const WRONG: &[Wrong] = &[
         d.graph_update(&x, &h).unwrap();
         replay(d, &x, &a);
         fill(d, &b, n);
-        (sync(d, &a), sync(d, &b));
+        sync(d, &a);
+        sync(d, &b);
         d.executable_destroy(x).unwrap();
-        (d.graph_destroy(g).unwrap(), d.graph_destroy(h).unwrap());
-        (free(d, m), free(d, n), end(d, &a), end(d, &b));
+        d.graph_destroy(g).unwrap();
+        d.graph_destroy(h).unwrap();
+        free(d, m);
+        free(d, n);
+        end(d, &a);
+        end(d, &b);
     }),
     ("memory of the graph before an update is freed under its launch", "O6", "frees m0", |d| {
         let (a, m, n) = (stream(d), alloc(d), alloc(d));
@@ -634,8 +699,10 @@ const WRONG: &[Wrong] = &[
         free(d, m);
         sync(d, &a);
         d.executable_destroy(x).unwrap();
-        (d.graph_destroy(g).unwrap(), d.graph_destroy(h).unwrap());
-        (free(d, n), end(d, &a));
+        d.graph_destroy(g).unwrap();
+        d.graph_destroy(h).unwrap();
+        free(d, n);
+        end(d, &a);
     }),
     ("an executable is destroyed under its second launch", "C4", "had not completed", |d| {
         let (a, m) = (stream(d), alloc(d));
@@ -647,7 +714,8 @@ const WRONG: &[Wrong] = &[
         d.executable_destroy(x).unwrap();
         sync(d, &a);
         d.graph_destroy(g).unwrap();
-        (free(d, m), end(d, &a));
+        free(d, m);
+        end(d, &a);
     }),
     // --- hangs
     ("two threads wait for each other", "R6", "deadlock: ", |d| {
@@ -663,24 +731,34 @@ const WRONG: &[Wrong] = &[
     }),
 ];
 
+/// A name, what is said, and the program.
+type Warned = (&'static str, &'static str, fn(&Sim));
+
 /// What is legal and no good idea: a part of what is said, and the program.
-const WARNED: &[(&str, &str, fn(&Sim))] = &[
+const WARNED: &[Warned] = &[
     ("a copy of memory that nothing wrote", "not all of which was ever written", |d| {
         let (a, m, n) = (stream(d), alloc(d), alloc(d));
         copy(d, &a, m, n);
-        (sync(d, &a), free(d, m), free(d, n), end(d, &a));
+        sync(d, &a);
+        free(d, m);
+        free(d, n);
+        end(d, &a);
     }),
     ("a kernel adds to memory that nothing wrote", "not all of which was ever written", |d| {
         let (a, m, code) = (stream(d), alloc(d), module(d));
         launch(d, &a, &d.function(&code, "add").unwrap(), m).unwrap();
-        (sync(d, &a), free(d, m), end(d, &a));
+        sync(d, &a);
+        free(d, m);
+        end(d, &a);
     }),
     ("a kernel adds to memory half of which was written", "not all of which was ever written", |d| {
         let (a, m, code) = (stream(d), alloc(d), module(d));
         // SAFETY: P4. The memory is longer.
         unsafe { d.fill(&a, m, 0, N / 2) }.unwrap();
         launch(d, &a, &d.function(&code, "add").unwrap(), m).unwrap();
-        (sync(d, &a), free(d, m), end(d, &a));
+        sync(d, &a);
+        free(d, m);
+        end(d, &a);
     }),
     ("a stream that goes with work pending", "were pending", |d| {
         let (a, m) = (stream(d), alloc(d));
@@ -696,11 +774,16 @@ const RIGHT: &[Right] = &[
         let (a, b, m) = (stream(d), stream(d), alloc(d));
         let g = graph(d, |s| fill(d, s, m));
         let x = ready(d, &g);
-        (replay(d, &x, &a), replay(d, &x, &b), replay(d, &x, &a));
-        (sync(d, &a), sync(d, &b));
+        replay(d, &x, &a);
+        replay(d, &x, &b);
+        replay(d, &x, &a);
+        sync(d, &a);
+        sync(d, &b);
         d.executable_destroy(x).unwrap();
         d.graph_destroy(g).unwrap();
-        (free(d, m), end(d, &a), end(d, &b));
+        free(d, m);
+        end(d, &a);
+        end(d, &b);
     }),
     ("an executable is updated between launches on two streams", |d| {
         let (a, b, m) = (stream(d), stream(d), alloc(d));
@@ -709,10 +792,14 @@ const RIGHT: &[Right] = &[
         replay(d, &x, &a);
         d.graph_update(&x, &h).unwrap();
         replay(d, &x, &b);
-        (sync(d, &a), sync(d, &b));
+        sync(d, &a);
+        sync(d, &b);
         d.executable_destroy(x).unwrap();
-        (d.graph_destroy(g).unwrap(), d.graph_destroy(h).unwrap());
-        (free(d, m), end(d, &a), end(d, &b));
+        d.graph_destroy(g).unwrap();
+        d.graph_destroy(h).unwrap();
+        free(d, m);
+        end(d, &a);
+        end(d, &b);
     }),
     ("two threads launch one executable", |d| {
         let (m, inner) = (alloc(d), d.clone());
@@ -721,10 +808,14 @@ const RIGHT: &[Right] = &[
         let other = x.clone();
         let thread = d.spawn("other", move || {
             let b = stream(&inner);
-            (replay(&inner, &other, &b), sync(&inner, &b), end(&inner, &b));
+            replay(&inner, &other, &b);
+            sync(&inner, &b);
+            end(&inner, &b);
         });
         let a = stream(d);
-        (replay(d, &x, &a), sync(d, &a), end(d, &a));
+        replay(d, &x, &a);
+        sync(d, &a);
+        end(d, &a);
         thread.join();
         d.executable_destroy(Arc::into_inner(x).unwrap()).unwrap();
         d.graph_destroy(g).unwrap();
@@ -737,7 +828,8 @@ const RIGHT: &[Right] = &[
         sync(d, &a);
         d.host_accessed(p, 64, Read);
         d.host_memory_gone(p, 64);
-        (free(d, m), end(d, &a));
+        free(d, m);
+        end(d, &a);
     }),
     ("pageable ranges of two streams that touch", |d| {
         let (a, b, m, p) = (stream(d), stream(d), alloc(d), plain(128));
@@ -745,7 +837,11 @@ const RIGHT: &[Right] = &[
         edge(d, &a, &b);
         down(d, &a, p, m, N).unwrap();
         down(d, &b, p.offset(64), m, N).unwrap();
-        (sync(d, &a), sync(d, &b), free(d, m), end(d, &a), end(d, &b));
+        sync(d, &a);
+        sync(d, &b);
+        free(d, m);
+        end(d, &a);
+        end(d, &b);
     }),
     ("a flag of a function ends a wait, and what it read is written", |d| {
         let (a, p, flag) = (stream(d), pinned(d), Arc::new(AtomicBool::new(false)));
@@ -758,7 +854,9 @@ const RIGHT: &[Right] = &[
             d.yield_now();
         }
         d.host_accessed(p, 64, Write);
-        (sync(d, &a), unpin(d, p), end(d, &a));
+        sync(d, &a);
+        unpin(d, p);
+        end(d, &a);
     }),
     ("two signals of a function, each for what came before it", |d| {
         let (a, p, first, second) = (stream(d), pinned(d), d.signal("first"), d.signal("second"));
@@ -768,9 +866,12 @@ const RIGHT: &[Right] = &[
             inner.host_accessed(p, 64, Read);
             two.set();
         });
-        (first.wait(), second.wait());
+        first.wait();
+        second.wait();
         d.host_accessed(p, 64, Write);
-        (sync(d, &a), unpin(d, p), end(d, &a));
+        sync(d, &a);
+        unpin(d, p);
+        end(d, &a);
     }),
     ("what a function holds is dropped without calls", |d| {
         let (a, value) = (stream(d), Arc::new(7));
@@ -784,7 +885,8 @@ const RIGHT: &[Right] = &[
         launch(d, &a, &d.function(&code, "set").unwrap(), m).unwrap();
         sync(d, &a);
         unload(d, code);
-        (free(d, m), end(d, &a));
+        free(d, m);
+        end(d, &a);
     }),
     ("one module is unloaded as another's kernel is pending", |d| {
         let (a, m, code, other) = (stream(d), alloc(d), module(d), module(d));
@@ -792,32 +894,45 @@ const RIGHT: &[Right] = &[
         unload(d, other);
         sync(d, &a);
         unload(d, code);
-        (free(d, m), end(d, &a));
+        free(d, m);
+        end(d, &a);
     }),
     ("memory is freed, and its address used by who has it now", |d| {
         let (a, m) = (stream(d), alloc(d));
-        (fill(d, &a, m), sync(d, &a), free(d, m));
+        fill(d, &a, m);
+        sync(d, &a);
+        free(d, m);
         let n = alloc(d);
-        (fill(d, &a, n), sync(d, &a), free(d, n), end(d, &a));
+        fill(d, &a, n);
+        sync(d, &a);
+        free(d, n);
+        end(d, &a);
     }),
     ("two registrations that touch, a copy in each", |d| {
         let (a, m, p) = (stream(d), alloc(d), plain(128));
-        (register(d, p, N), register(d, p.offset(64), N));
-        (up(d, &a, m, p, N).unwrap(), up(d, &a, m, p.offset(64), N).unwrap());
+        register(d, p, N);
+        register(d, p.offset(64), N);
+        up(d, &a, m, p, N).unwrap();
+        up(d, &a, m, p.offset(64), N).unwrap();
         sync(d, &a);
-        (unregister(d, p).unwrap(), unregister(d, p.offset(64)).unwrap());
-        (free(d, m), end(d, &a));
+        unregister(d, p).unwrap();
+        unregister(d, p.offset(64)).unwrap();
+        free(d, m);
+        end(d, &a);
     }),
     ("the legacy stream waits for a stream that blocks", |d| {
         let (a, m) = (d.stream_create_with(Priority::Normal, true).unwrap(), alloc(d));
         fill(d, &a, m);
         fill(d, &SimStream::legacy(), m);
         fill(d, &a, m);
-        (sync(d, &a), free(d, m), end(d, &a));
+        sync(d, &a);
+        free(d, m);
+        end(d, &a);
     }),
     ("a thread's own default stream is one stream", |d| {
         let m = alloc(d);
-        (fill(d, &SimStream::per_thread(), m), fill(d, &SimStream::per_thread(), m));
+        fill(d, &SimStream::per_thread(), m);
+        fill(d, &SimStream::per_thread(), m);
         sync(d, &SimStream::per_thread());
         free(d, m);
     }),
@@ -825,7 +940,9 @@ const RIGHT: &[Right] = &[
         let (a, m) = (stream(d), d.malloc(2 * N).unwrap());
         fill(d, &a, m);
         copy(d, &a, m.offset(N), m);
-        (sync(d, &a), free(d, m), end(d, &a));
+        sync(d, &a);
+        free(d, m);
+        end(d, &a);
     }),
     ("an event outlives its record's stream, and is waited for", |d| {
         let (a, b, m, e) = (stream(d), stream(d), alloc(d), event(d));
@@ -833,25 +950,31 @@ const RIGHT: &[Right] = &[
         d.event_record(&e, &a).unwrap();
         d.stream_wait_event(&b, &e).unwrap();
         fill(d, &b, m);
-        (sync(d, &b), end(d, &a));
+        sync(d, &b);
+        end(d, &a);
         d.event_synchronize(&e).unwrap();
         d.event_destroy(e).unwrap();
-        (free(d, m), end(d, &b));
+        free(d, m);
+        end(d, &b);
     }),
     ("a wait for the device comes after streams that are idle, and gone", |d| {
         let (a, b, m, n) = (stream(d), stream(d), alloc(d), alloc(d));
         // SAFETY: P4. The memory is so long.
         unsafe { d.fill_and_wait(m, 0, N) }.unwrap();
-        (fill(d, &a, n), end(d, &a));
+        fill(d, &a, n);
+        end(d, &a);
         while d.stream_query(&b).unwrap() == Progress::Pending {}
         d.device_synchronize().unwrap();
-        (free(d, m), free(d, n), end(d, &b));
+        free(d, m);
+        free(d, n);
+        end(d, &b);
     }),
     ("not ready is an answer and no mistake", |d| {
         let (a, m) = (stream(d), alloc(d));
         fill(d, &a, m);
         while d.stream_query(&a).unwrap() == Progress::Pending {}
-        (free(d, m), end(d, &a));
+        free(d, m);
+        end(d, &a);
     }),
     ("a host function of a graph, launched twice", |d| {
         let (a, count) = (stream(d), Arc::new(AtomicU64::new(0)));
@@ -863,7 +986,9 @@ const RIGHT: &[Right] = &[
             });
         });
         let x = ready(d, &g);
-        (replay(d, &x, &a), replay(d, &x, &a), sync(d, &a));
+        replay(d, &x, &a);
+        replay(d, &x, &a);
+        sync(d, &a);
         assert_eq!(count.load(Ordering::Relaxed), 2);
         d.executable_destroy(x).unwrap();
         d.graph_destroy(g).unwrap();

@@ -36,6 +36,7 @@ list_cases!("life": raw [] contract [
     p7_an_explicit_free_says_what_became_of_it,
     p11_a_scope_asks_again_after_a_failed_wait,
     r7_a_loss_is_the_calls_that_showed_it,
+    r5_a_forked_child_is_refused,
 ]);
 
 type Kept<B> = Completion<Tapped<B>>;
@@ -535,3 +536,80 @@ fn r5_a_shutdown_has_its_own_deadline<B: Bench>(bench: &B) {
     });
     assert!(report.is_clean(), "R5: the worker leaked what there was time for: {report:?}");
 }
+
+/// Forks, runs `child` in the child, and says with what number it ended: that of `child`; -1 where it did not end by itself.
+#[cfg(target_os = "linux")]
+fn in_a_child(child: impl FnOnce() -> i32) -> i32 {
+    // SAFETY: R5. The child runs `child` on this thread's copy and ends without a return to the suite.
+    let id = unsafe { libc::fork() };
+    assert!(id >= 0, "a child is forked off");
+    if id == 0 {
+        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child));
+        // SAFETY: R5. It ends the child alone, and runs nothing of the parent's.
+        unsafe { libc::_exit(ended.unwrap_or(99)) };
+    }
+    let (end, mut status) = (Instant::now() + deadline(), 0);
+    loop {
+        // SAFETY: R5. A child of this process, and a word of this function's.
+        let ended = unsafe { libc::waitpid(id, &raw mut status, libc::WNOHANG) };
+        if ended == id {
+            return if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -1 };
+        }
+        if Instant::now() > end {
+            // SAFETY: R5. The child, which has not been waited for yet.
+            let _killed = unsafe { libc::kill(id, libc::SIGKILL) };
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn r5_a_forked_child_is_refused<B: Bench>(bench: &B) {
+    let forked = Error::from(Misuse::Forked);
+    for rig in [Rig::new(bench), Rig::working(bench)] {
+        let (stream, other) = (rig.stream(), rig.stream());
+        let x = rig.four(&stream, 1);
+        let pin = rig.runtime.wrap(vec![1_u32; 4]).expect("a wrap");
+        let (event, completion) = (stream.record().expect("an event"), stream.completion());
+        // Taken out in the child alone: here they stay.
+        let mut handles = Some((rig, stream, other, x, pin, event, completion));
+        let ended = in_a_child(|| {
+            let Some((rig, stream, other, mut x, pin, event, completion)) = handles.take() else { return 98 };
+            let refused = [
+                rig.runtime.stream().map(drop),
+                rig.runtime.module(tenure::driver::Image::Source("")).map(drop),
+                rig.runtime.alloc_host::<u32>(4).map(drop),
+                rig.runtime.wrap(vec![1_u32; 4]).map(drop).map_err(|refused| refused.error),
+                rig.runtime.capture(|_| Ok(())).map(drop),
+                stream.alloc::<u32>(4).map(drop),
+                stream.upload(&[1_u32; 4]).map(drop),
+                stream.read(&x).map(drop),
+                stream.download(&x).map(drop),
+                stream.synchronize(),
+                stream.is_idle().map(drop),
+                stream.record().map(drop),
+                other.wait_event(&event),
+                rig.bump(&other, &mut x, 1),
+                event.synchronize(),
+                completion.wait(),
+            ];
+            if let Some(at) = refused.iter().position(|answer| answer.as_ref() != Err(&forked)) {
+                return 1 + i32::try_from(at).unwrap_or(0);
+            }
+            drop((x, pin, event, stream, other));
+            rig.runtime.poll();
+            rig.runtime.trim();
+            drop(rig.shut_down(Duration::from_millis(10)));
+            0
+        });
+        assert_eq!(ended, 0, "R5: in a child every call returns at once and is refused: number {ended} is not");
+        let (rig, stream, other, x, pin, event, completion) = handles.expect("the parent's are as they were");
+        stream.synchronize().expect("the parent goes on");
+        drop((stream, other, x, pin, event, completion));
+        rig.close();
+    }
+}
+
+/// Nothing tells a child elsewhere.
+#[cfg(not(target_os = "linux"))]
+fn r5_a_forked_child_is_refused<B: Bench>(_bench: &B) {}

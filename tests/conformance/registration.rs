@@ -682,7 +682,9 @@ fn host_memory_is_aligned_for_its_elements<B: Bench>(bench: &B) {
     let of = |call| rig.tap.log.count(call);
     assert_eq!(of(Call::HostAlloc), of(Call::HostFree), "P5: what did not fit went back as well");
     // SAFETY: P4. The wrap is refused: nothing is done with the address.
-    let askew = unsafe { rig.runtime.wrap_raw(NonNull::<u32>::without_provenance(std::num::NonZero::<usize>::MIN), 4) };
+    let askew = unsafe {
+        rig.runtime.wrap_raw(NonNull::<u32>::new(std::ptr::without_provenance_mut(1)).expect("one is not zero"), 4)
+    };
     assert_eq!(askew.map(drop), Err(Error::Misuse(Misuse::Misaligned { align: 4 })), "no slice could be made of it");
     rig.close();
 }

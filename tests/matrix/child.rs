@@ -9,7 +9,7 @@ use super::answer::Answer;
 pub const COLUMN: &str = "child of a fork";
 
 /// Written by a cell that forks, read by all others: a lock that another cell holds at that moment, of the system's or of the
-/// simulator's, would be held in the child for ever.
+/// simulator's, would be held in the child forever.
 static CELLS: RwLock<()> = RwLock::new(());
 
 /// Waits until `cell` may run beside those that do.

@@ -46,7 +46,7 @@ impl<D: Driver> Adoptions<D> {
     }
 
     /// How many there are.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.0.lock().len()
     }
 

@@ -23,7 +23,7 @@ struct Held {
 
 impl Held {
     fn is_free(&self, alone: bool) -> bool {
-        self.alone.is_none() && !(alone && !self.readers.is_empty())
+        self.alone.is_none() && (!alone || self.readers.is_empty())
     }
 
     fn take(&mut self, alone: bool, who: Holder) -> bool {
