@@ -26,7 +26,7 @@
 //! | elements of one range that kernels share out between them, even and odd ones | accesses are whole arguments, so they count as conflicting: give each kernel a range of its own |
 //! | a pageable source that is written once its copy has been submitted, on a driver that has taken the bytes by then | the trait promises nothing before the copy has completed, so it is a race everywhere |
 //! | work that a thread submits to a stream which another one captures | legal in relaxed mode: it is recorded, and its order with the begin is the program's |
-//! | modules left at the end | programs keep them; [`Leaks::modules`](liveness::Leaks::modules) counts them |
+//! | modules left at the end | programs keep them; the report counts them |
 //! | a kernel that never ends | it runs with the simulation locked; host threads and host functions that never end are cut |
 
 pub(crate) mod capture;
