@@ -404,16 +404,21 @@ pub mod thread {
 /// so one that is done waits a moment for more.
 mod aside {
     use std::panic::{AssertUnwindSafe, catch_unwind};
-    use std::sync::Arc;
+    use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
     use std::time::{Duration, Instant};
-
-    use parking_lot::{Condvar, Mutex};
 
     use crate::life::forks;
 
     /// How many threads wait, and for how long.
     const IDLE_MAX: usize = 2;
     const IDLE_FOR: Duration = Duration::from_millis(100);
+
+    // The standard library's locks, on purpose: parking_lot lists who waits by address in a table of the process. In a forked child
+    // that table still has its parent's threads, which a lock at an address of theirs would wake.
+
+    fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+        mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
     /// Those that wait, with the process that they are in: a forked child has none of its parent's. Only ever tried by who
     /// asks for work to be done: a child may find it locked for good.
@@ -429,13 +434,13 @@ mod aside {
     impl Outcome {
         /// Waits for it until then.
         pub fn by(&self, end: Instant) -> bool {
-            let mut ended = self.ended.lock();
-            while ended.is_none() && !self.changed.wait_until(&mut ended, end).timed_out() {}
-            *ended == Some(true)
+            let left = end.saturating_duration_since(Instant::now());
+            let waited = self.changed.wait_timeout_while(lock(&self.ended), left, |ended| ended.is_none());
+            *waited.unwrap_or_else(PoisonError::into_inner).0 == Some(true)
         }
 
         fn tell(&self, outcome: bool) {
-            *self.ended.lock() = Some(outcome);
+            *lock(&self.ended) = Some(outcome);
             self.changed.notify_all();
         }
     }
@@ -457,7 +462,7 @@ mod aside {
         let job = Job { body, outcome: outcome.clone() };
         match take() {
             Some(desk) => {
-                *desk.job.lock() = Some(job);
+                *lock(&desk.job) = Some(job);
                 desk.changed.notify_one();
             }
             None => drop(super::thread::spawn(name, move || serve(job))?),
@@ -466,7 +471,7 @@ mod aside {
     }
 
     fn take() -> Option<Arc<Desk>> {
-        let mut idle = IDLE.try_lock()?;
+        let mut idle = IDLE.try_lock().ok()?;
         idle.retain(|(process, _)| *process == forks());
         idle.pop().map(|(_, desk)| desk)
     }
@@ -487,25 +492,26 @@ mod aside {
 
     fn is_listed(desk: &Arc<Desk>) -> bool {
         // Under Miri every thread is to end before the process does.
-        let idle = IDLE.try_lock().filter(|idle| idle.len() < IDLE_MAX && !cfg!(miri));
+        let idle = IDLE.try_lock().ok().filter(|idle| idle.len() < IDLE_MAX && !cfg!(miri));
         idle.map(|mut idle| idle.push((forks(), desk.clone()))).is_some()
     }
 
     impl Desk {
         /// The next work; `None` when none has come for a while.
         fn next(self: &Arc<Self>) -> Option<Job> {
-            let mut job = self.job.lock();
+            let mut job = lock(&self.job);
             loop {
-                let timed_out = job.is_none() && self.changed.wait_for(&mut job, IDLE_FOR).timed_out();
+                let waited = self.changed.wait_timeout_while(job, IDLE_FOR, |job| job.is_none());
+                job = waited.unwrap_or_else(PoisonError::into_inner).0;
                 // Who has taken the desk off the list brings work.
-                if job.is_some() || timed_out && self.is_unlisted() {
+                if job.is_some() || self.is_unlisted() {
                     return job.take();
                 }
             }
         }
 
         fn is_unlisted(self: &Arc<Self>) -> bool {
-            let mut idle = IDLE.lock();
+            let mut idle = lock(&IDLE);
             let before = idle.len();
             idle.retain(|(_, desk)| !Arc::ptr_eq(desk, self));
             idle.len() < before
