@@ -1044,6 +1044,14 @@ pub const MUTANTS: &[Mutant] = &[
         message: "deadlock",
     },
     Mutant {
+        name: "r7_last_cause",
+        what: "the last call that finds a loss gives its cause",
+        lines: &["R7"],
+        model: "r7_one_first_cause",
+        checker: Checker::Loom,
+        message: "R7: a later cause took the place of the first",
+    },
+    Mutant {
         name: "r7_two_first_causes",
         what: "two calls that find a loss each note it as the first",
         lines: &["R7"],
