@@ -447,7 +447,7 @@ fn r10_an_owner_may_use_the_runtime<B: Bench>(bench: &B) {
         let runtime = rig.runtime.clone();
         let (told, answer) = channel();
         let last = Owner::new(move || {
-            let report = runtime.shutdown(Duration::from_millis(50));
+            let report = runtime.shutdown(deadline());
             let _gone = told.send(report.leaked);
         });
         drop(rig.runtime.wrap(last).expect("a wrap"));
