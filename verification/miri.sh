@@ -2,7 +2,7 @@
 # Miri over the suite's cases of pins, boxes and owners, on the simulator: once by Stacked Borrows and once by Tree Borrows. Some minutes, so
 # in no gate. Needs a nightly toolchain with the components miri and rust-src; without them it says so, and ends with 77.
 #
-# What it runs: registrations and their owners, scopes, views, and memory that is kept for ever on purpose (so leaks are not looked
+# What it runs: registrations and their owners, scopes, views, and memory that is kept on purpose (so leaks are not looked
 # for). What it cannot: cases whose memory must begin at a page (Miri aligns a vector of bytes to one byte), real drivers, the system's
 # barrier, and more than one schedule of threads; `weak-memory.sh` has the orderings.
 #

@@ -244,7 +244,6 @@ impl<D: Driver> Runtime<D> {
         let context = &self.anchor.context;
         // Wanted or not: some drivers go on capturing after an end that finds a fork open.
         let joined = session.join_all(origin);
-
         // On the thread that began it, and always: a broken capture stays in the driver's way until it is ended.
         // Not where the device is gone: a reset has ended the capture, and the stream with it (R11).
         let end = || context.check(Call::CaptureEnd, context.driver.capture_end(&origin.raw));
@@ -259,7 +258,6 @@ impl<D: Driver> Runtime<D> {
             }
             (joined, ended) => {
                 states.for_each(|state| self.anchor.captures.destroy(context, &state));
-
                 let ended = ended.and_then(|raw| context.check(Call::GraphDestroy, context.driver.graph_destroy(raw)));
                 // The cause before its consequences. Where all went well here, the caller has the body's own error.
                 let error = joined.and(ended).err().unwrap_or(Error::Closed);
@@ -440,7 +438,6 @@ impl<D: Driver> Submit<D> for Capture<'_, D> {
         let records = self.session.list(&list)?;
         let used = records.iter().map(|(record, access)| Use::new(record, *access));
         let used: SmallVec<[Use<'_, D>; 16]> = used.collect();
-
         let outcome = submit(&self.session.anchor.context, &self.state, &used, call, enqueue);
         if let Err(error) = &outcome {
             self.session.listed.lock().failed.get_or_insert_with(|| error.clone());
@@ -600,8 +597,7 @@ impl<D: Driver> Executable<D> {
         if !Arc::ptr_eq(&self.anchor, stream.anchor()) {
             return Err(Misuse::ForeignRuntime.into());
         }
-        let held = self.holdings.uses.iter();
-        let uses = held.map(|(backing, access)| Use::new(backing.record(), *access));
+        let uses = self.holdings.uses.iter().map(|(backing, access)| Use::new(backing.record(), *access));
         let own = Use::new(&self.record, Access::Write);
         let uses: SmallVec<[Use<'_, D>; 32]> = uses.chain([own]).collect();
         submit(&self.anchor.context, stream.state(), &uses, Call::GraphLaunch, |driver, raw| {
@@ -623,7 +619,6 @@ impl<D: Driver> Executable<D> {
         let mut may = MayWait::here()?;
         let context = &self.anchor.context;
         context.check_open()?;
-
         context.guarded(&mut may, Call::GraphUpdate, |driver| driver.graph_update(self.raw(), graph.raw()))?;
         let before = std::mem::replace(&mut self.holdings, graph.holdings.clone());
         // Launches that are still running use what the old graph held, owners too.

@@ -196,19 +196,27 @@ impl<D: Driver> Context<D> {
     /// Runs `body`, which makes `call`, with this thread's capture mode exchanged to relaxed. A loss that shows in the
     /// exchange is the call's: it is what was asked for (R7).
     fn relaxed<R>(&self, call: Call, body: impl FnOnce() -> Result<R>) -> Result<R> {
-        let exchange = |mode| {
-            self.driver.exchange_capture_mode(mode).map_err(|error| {
-                let is_lost = error.kind().is_sticky();
-                self.fail(if is_lost { call } else { Call::ExchangeCaptureMode }, &error)
-            })
+        let failed = |error: D::Error| {
+            let is_lost = error.kind().is_sticky();
+            self.fail(if is_lost { call } else { Call::ExchangeCaptureMode }, &error)
         };
-        let before = exchange(CaptureMode::Relaxed)?;
-        let answer = body();
-        if before != CaptureMode::Relaxed {
-            // A driver that exchanged once exchanges back; should it not, the next call through it tells.
-            drop(exchange(before));
+        let (answer, back) = self.exchanged(body).map_err(failed)?;
+        if let Some(error) = back {
+            // The call has its own answer; a loss is noted.
+            drop(failed(error));
         }
         answer
+    }
+
+    /// Runs `body` with this thread's capture mode exchanged to relaxed. Gives what it returned, with the error of the exchange
+    /// back.
+    fn exchanged<R>(&self, body: impl FnOnce() -> R) -> std::result::Result<(R, Option<D::Error>), D::Error> {
+        let before = self.driver.exchange_capture_mode(CaptureMode::Relaxed)?;
+        let value = body();
+        // A driver that exchanged once exchanges back; should it not, the next call through it tells.
+        let is_back = before == CaptureMode::Relaxed;
+        let back = if is_back { None } else { self.driver.exchange_capture_mode(before).err() };
+        Ok((value, back))
     }
 }
 

@@ -121,7 +121,7 @@ pub struct Shared<D: Driver> {
     pub(crate) staging: Staging<D>,
     pub(crate) captures: crate::capture::Sessions<D>,
     pub(crate) config: Config,
-    /// Whether somebody shuts down: the worker then leaves the end to him. A lock, so that who sees the life closed by a
+    /// Whether somebody shuts down: the worker then leaves the end to it. A lock, so that who sees the life closed by a
     /// shutdown sees this as well.
     is_shutting_down: Mutex<bool>,
     // std, outside the facade: taken by the one who shuts down.

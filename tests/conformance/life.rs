@@ -14,6 +14,8 @@ use tenure::{Completion, Error, Freed, HostMemory, Misuse, Queue, Result};
 
 use super::{eventually, list_cases};
 use crate::bench::Bench;
+#[cfg(target_os = "linux")]
+use crate::matrix::{answer::Answer, child};
 use crate::rig::{Brake, Rig, Tapped, deadline};
 
 list_cases!("life": raw [] contract [
@@ -537,32 +539,6 @@ fn r5_a_shutdown_has_its_own_deadline<B: Bench>(bench: &B) {
     assert!(report.is_clean(), "R5: the worker leaked what there was time for: {report:?}");
 }
 
-/// Forks, runs `child` in the child, and says with what number it ended: that of `child`; -1 where it did not end by itself.
-#[cfg(target_os = "linux")]
-fn in_a_child(child: impl FnOnce() -> i32) -> i32 {
-    // SAFETY: R5. The child runs `child` on this thread's copy and ends without a return to the suite.
-    let id = unsafe { libc::fork() };
-    assert!(id >= 0, "a child is forked off");
-    if id == 0 {
-        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child));
-        // SAFETY: R5. It ends the child alone, and runs nothing of the parent's.
-        unsafe { libc::_exit(ended.unwrap_or(99)) };
-    }
-    let (end, mut status) = (Instant::now() + deadline(), 0);
-    loop {
-        // SAFETY: R5. A child of this process, and a word of this function's.
-        let ended = unsafe { libc::waitpid(id, &raw mut status, libc::WNOHANG) };
-        if ended == id {
-            return if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -1 };
-        }
-        if Instant::now() > end {
-            // SAFETY: R5. The child, which has not been waited for yet.
-            let _killed = unsafe { libc::kill(id, libc::SIGKILL) };
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
 #[cfg(target_os = "linux")]
 fn r5_a_forked_child_is_refused<B: Bench>(bench: &B) {
     let forked = Error::from(Misuse::Forked);
@@ -573,8 +549,9 @@ fn r5_a_forked_child_is_refused<B: Bench>(bench: &B) {
         let (event, completion) = (stream.record().expect("an event"), stream.completion());
         // Taken out in the child alone: here they stay.
         let mut handles = Some((rig, stream, other, x, pin, event, completion));
-        let ended = in_a_child(|| {
-            let Some((rig, stream, other, mut x, pin, event, completion)) = handles.take() else { return 98 };
+        let mut call = || {
+            let (rig, stream, other, mut x, pin, event, completion) =
+                handles.take().expect("the child has them as well");
             let refused = [
                 rig.runtime.stream().map(drop),
                 rig.runtime.module(tenure::driver::Image::Source("")).map(drop),
@@ -594,15 +571,16 @@ fn r5_a_forked_child_is_refused<B: Bench>(bench: &B) {
                 completion.wait(),
             ];
             if let Some(at) = refused.iter().position(|answer| answer.as_ref() != Err(&forked)) {
-                return 1 + i32::try_from(at).unwrap_or(0);
+                return Answer::Wrong(format!("call {at} answers {:?}", refused[at]));
             }
             drop((x, pin, event, stream, other));
             rig.runtime.poll();
             rig.runtime.trim();
             drop(rig.shut_down(Duration::from_millis(10)));
-            0
-        });
-        assert_eq!(ended, 0, "R5: in a child every call returns at once and is refused: number {ended} is not");
+            Answer::Works
+        };
+        let answer = child::once(&mut call, deadline());
+        assert_eq!(answer, Answer::Works, "R5: in a child every call returns at once and is refused");
         let (rig, stream, other, x, pin, event, completion) = handles.expect("the parent's are as they were");
         stream.synchronize().expect("the parent goes on");
         drop((stream, other, x, pin, event, completion));

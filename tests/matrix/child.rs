@@ -1,6 +1,7 @@
 //! Makes a call in a child that is forked off the running process, where no thread but the caller's is left.
 
 use std::sync::RwLock;
+use std::time::Duration;
 
 use super::Cell;
 use super::answer::Answer;
@@ -34,17 +35,22 @@ pub fn beside(cell: &Cell) -> impl Drop + use<> {
 #[cfg(target_os = "linux")]
 pub fn run(mut call: impl FnMut() -> Answer) -> Answer {
     // A thread of the simulator's may have had a lock at that moment, which the child then waits for: it is asked again.
-    let mut answer = once(&mut call);
+    let patience = crate::rig::deadline() / 20;
+    let mut answer = once(&mut call, patience);
     for _ in 0..2 {
         if matches!(answer, Answer::Hung(_)) {
-            answer = once(&mut call);
+            answer = once(&mut call, patience);
         }
     }
     answer
 }
 
+/// As [`run`], and asks no child again that is silent for so long.
+///
+/// # Panics
+/// As there.
 #[cfg(target_os = "linux")]
-fn once(call: &mut impl FnMut() -> Answer) -> Answer {
+pub fn once(call: &mut impl FnMut() -> Answer, patience: Duration) -> Answer {
     let mut ends = [0; 2];
     // SAFETY: O1. There is room for two descriptors.
     assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0, "a pipe is made");
@@ -52,12 +58,13 @@ fn once(call: &mut impl FnMut() -> Answer) -> Answer {
     // SAFETY: R5. The child has this thread alone, makes its call, and ends without going back.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        tell(to, &call());
+        let answer = std::panic::catch_unwind(std::panic::AssertUnwindSafe(call));
+        tell(to, &answer.unwrap_or_else(|_panic| Answer::Wrong("the child panicked".to_owned())));
     }
     assert!(child > 0, "a child is made");
     // SAFETY: O1. Opened above, and the child's from now on.
     unsafe { libc::close(to) };
-    let answer = hear(from);
+    let answer = hear(from, patience);
     // SAFETY: O1. The child is this function's own; it has nothing left to do.
     unsafe { libc::kill(child, libc::SIGKILL) };
     // SAFETY: O1. As above; nobody wants to know how it ended.
@@ -88,8 +95,8 @@ fn tell(to: i32, answer: &Answer) -> ! {
 }
 
 #[cfg(target_os = "linux")]
-fn hear(from: i32) -> Answer {
-    let patience = i32::try_from((crate::rig::deadline() / 20).as_millis()).unwrap_or(i32::MAX);
+fn hear(from: i32, patience: Duration) -> Answer {
+    let patience = i32::try_from(patience.as_millis()).unwrap_or(i32::MAX);
     let (mut line, mut byte) = (Vec::new(), 0_u8);
     loop {
         let mut wait = libc::pollfd { fd: from, events: libc::POLLIN, revents: 0 };

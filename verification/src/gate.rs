@@ -271,30 +271,30 @@ fn caught_by_corpus(folder: &Path) -> std::collections::BTreeSet<String> {
     caught
 }
 
+#[allow(dead_code, reason = "what is woven is not woven here")]
+#[path = "../planted/weave.rs"]
+mod weave;
+
 /// The names of all defects that can be planted in the core: those of the edits, and those of the orderings that it names.
 pub fn planted_in_core() -> Vec<String> {
-    let mut names = names_in(Path::new(CORE), "rs", "ordering!(\"");
-    names.extend(names_in(Path::new(PLANTED), "edits", "planted(\""));
+    let mut names = weave::names(Path::new(PLANTED));
+    orderings_in(Path::new(CORE), &mut names);
     names.into_iter().collect()
 }
 
-/// What follows `head`, up to the quote, in the files of this kind below `folder`; comments apart.
-fn names_in(folder: &Path, kind: &str, head: &str) -> BTreeSet<String> {
-    let (mut names, mut folders) = (BTreeSet::new(), vec![folder.to_owned()]);
-    while let Some(folder) = folders.pop() {
-        for path in std::fs::read_dir(&folder).expect("the source is there").flatten().map(|entry| entry.path()) {
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == kind) {
-                let text = std::fs::read_to_string(&path).expect("a source file is text");
-                for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {
-                    let found = line.split(head).skip(1).filter_map(|rest| Some(rest.split_once('"')?.0.to_owned()));
-                    names.extend(found);
-                }
-            }
+/// The names in `ordering!("...")` of the sources below `folder`; comments apart.
+fn orderings_in(folder: &Path, names: &mut BTreeSet<String>) {
+    for path in std::fs::read_dir(folder).expect("the source is there").flatten().map(|entry| entry.path()) {
+        if path.is_dir() {
+            orderings_in(&path, names);
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).expect("a source file is text");
+        for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {
+            let found = line.split("ordering!(\"").skip(1).filter_map(|rest| Some(rest.split_once('"')?.0.to_owned()));
+            names.extend(found);
         }
     }
-    names
 }
 
 /// The executions of each model, by checker and name, as they were last written.

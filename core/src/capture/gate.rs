@@ -47,7 +47,6 @@ impl CaptureGate {
     pub fn begin(&self, _may: &mut MayWait) {
         let mut state = self.state.lock();
         state.captures += 1;
-
         while state.calls > 0 {
             self.changed.wait(&mut state);
         }
@@ -113,7 +112,6 @@ impl CaptureGate {
 impl Drop for Entry<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
-
         state.calls -= 1;
         if state.calls == 0 {
             self.0.changed.notify_all();

@@ -8,7 +8,7 @@
 //! The oldest, since what was made after a reset is no witness of it.
 
 use crate::context::Context;
-use crate::driver::{Call, CaptureMode, Driver, DriverError as _, ErrorKind};
+use crate::driver::{Call, Driver, DriverError as _, ErrorKind};
 use crate::life::Phase;
 use crate::stream::StreamState;
 use crate::stream::adopted::End;
@@ -88,13 +88,7 @@ impl<D: Driver> Context<D> {
     /// As [`guarded_now`](Self::guarded_now), for who makes an error of what comes back and must not come here again.
     fn asks_now<R>(&self, call: Call, question: impl FnOnce(&D) -> Result<R, D::Error>) -> Option<Result<R, D::Error>> {
         let _entry = if self.protects(call) { None } else { Some(self.captures.enter_now()?) };
-        let before = self.driver.exchange_capture_mode(CaptureMode::Relaxed).ok()?;
-        let answer = question(&self.driver);
-        if before != CaptureMode::Relaxed {
-            // As in a guarded call.
-            drop(self.driver.exchange_capture_mode(before));
-        }
-        Some(answer)
+        self.exchanged(|| question(&self.driver)).ok().map(|(answer, _)| answer)
     }
 
     /// Takes the device away: nothing is submitted to any stream of ours any more, covered or not.

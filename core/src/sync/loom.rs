@@ -445,6 +445,7 @@ pub mod post {
 /// Loom's own `unpark` also wakes a thread that waits for a lock, which then fails, and its token is lost to any other wait. So
 /// parking is made of a lock and a condition here. What happened before an `unpark` comes before the end of the `park`, as in std.
 pub mod thread {
+    pub use super::super::model::{Aside, aside};
     use super::{Arc, Condvar, Mutex};
     use std::cell::RefCell;
 
@@ -530,22 +531,6 @@ pub mod thread {
             body();
         });
         Some(JoinHandle { thread, handle })
-    }
-
-    /// Work that another thread does.
-    #[derive(Debug)]
-    pub struct Aside(std::cell::RefCell<Option<JoinHandle<()>>>);
-
-    impl Aside {
-        /// Waits for its end, since no time passes: whether that was no panic.
-        pub fn has_ended_by(&self, _end: super::clock::Instant) -> bool {
-            self.0.take().is_none_or(|thread| thread.join().is_ok())
-        }
-    }
-
-    /// Has `body` run on a thread of its own.
-    pub fn aside(name: &str, body: impl FnOnce() + Send + 'static) -> Option<Aside> {
-        spawn(name, body).map(|thread| Aside(std::cell::RefCell::new(Some(thread))))
     }
 
     /// Lets others go on for a moment, where there is nothing to wait for but time.

@@ -39,6 +39,22 @@ pub mod clock {
     }
 }
 
+/// Work that another thread does.
+#[derive(Debug)]
+pub struct Aside(std::cell::RefCell<Option<super::thread::JoinHandle<()>>>);
+
+impl Aside {
+    /// Waits for its end, since no time passes: whether that was no panic.
+    pub fn has_ended_by(&self, _end: clock::Instant) -> bool {
+        self.0.take().is_none_or(|thread| thread.join().is_ok())
+    }
+}
+
+/// Has `body` run on a thread of its own.
+pub fn aside(name: &str, body: impl FnOnce() + Send + 'static) -> Option<Aside> {
+    super::thread::spawn(name, body).map(|thread| Aside(std::cell::RefCell::new(Some(thread))))
+}
+
 /// As std's: looking is a scheduling point, and what is seen may be stale.
 #[derive(Debug)]
 pub struct OnceLock<T> {

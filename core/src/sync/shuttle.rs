@@ -240,6 +240,7 @@ pub mod post {
 
 /// Threads, as far as the core needs them.
 pub mod thread {
+    pub use super::super::model::{Aside, aside};
     pub use ::shuttle::thread::{Thread, current, park, park_timeout};
 
     /// A thread that can be waited for.
@@ -269,22 +270,6 @@ pub mod thread {
     /// Starts a thread.
     pub fn spawn(_name: &str, body: impl FnOnce() + Send + 'static) -> Option<JoinHandle<()>> {
         Some(JoinHandle(::shuttle::thread::spawn(body)))
-    }
-
-    /// Work that another thread does.
-    #[derive(Debug)]
-    pub struct Aside(std::cell::RefCell<Option<JoinHandle<()>>>);
-
-    impl Aside {
-        /// Waits for its end, since no time passes: whether that was no panic.
-        pub fn has_ended_by(&self, _end: super::clock::Instant) -> bool {
-            self.0.take().is_none_or(|thread| thread.join().is_ok())
-        }
-    }
-
-    /// Has `body` run on a thread of its own.
-    pub fn aside(name: &str, body: impl FnOnce() + Send + 'static) -> Option<Aside> {
-        spawn(name, body).map(|thread| Aside(std::cell::RefCell::new(Some(thread))))
     }
 
     /// Lets others go on for a moment, where there is nothing to wait for but time.

@@ -3,23 +3,13 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+#[allow(dead_code, reason = "what is woven is not woven here")]
+#[path = "../../../planted/weave.rs"]
+mod weave;
+
 /// Every defect that can be planted, in the order of their names.
 pub fn all() -> BTreeSet<String> {
-    let mut names = BTreeSet::new();
-    find(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../planted")), &mut names);
-    names
-}
-
-fn find(folder: &Path, names: &mut BTreeSet<String>) {
-    let Ok(entries) = std::fs::read_dir(folder) else { return };
-    for path in entries.flatten().map(|entry| entry.path()) {
-        if path.is_dir() {
-            find(&path, names);
-        } else if let Ok(text) = std::fs::read_to_string(&path) {
-            let after = text.split("planted(\"").skip(1);
-            names.extend(after.filter_map(|rest| rest.split('"').next()).map(str::to_owned));
-        }
-    }
+    weave::names(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../planted")))
 }
 
 /// Arms the defect of this name, and no other.
