@@ -47,7 +47,8 @@ use crate::staging::Block;
 use crate::stream::{Kind, StreamState};
 use crate::sync::{Arc, Mutex};
 
-pub mod gate;
+#[doc(hidden)]
+pub use crate::capture_gate as gate;
 
 /// Streams for captures, kept between them. Their number is that of the most forks that were ever open at once.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::capture::gate::{CaptureGate, Entry};
+use crate::capture_gate::{CaptureGate, Entry};
 use crate::driver::{Call, Capabilities, CaptureMode, Driver, DriverError as _, Process};
 use crate::error::{DriverFailure, Error, Result};
 use crate::hold::MayWait;

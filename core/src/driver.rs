@@ -26,48 +26,12 @@
 
 use std::error::Error as StdError;
 use std::fmt;
-use std::ptr::NonNull;
 use std::sync::Arc;
 
-pub use crate::registration::process::Process;
+pub use crate::address::{DeviceAddress, HostAccess, HostPointer};
+pub use crate::process::Process;
 
-/// A device address. Zero is the address of a zero-size allocation, which no driver ever sees (O8).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct DeviceAddress(pub u64);
-
-impl DeviceAddress {
-    /// The address `bytes` further on.
-    #[must_use]
-    #[inline]
-    pub fn offset(self, bytes: u64) -> Self {
-        Self(self.0.wrapping_add(bytes))
-    }
-}
-
-/// The address of host memory, as a plain value: making and sending one is safe, using it is not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct HostPointer(pub NonNull<u8>);
-
-// SAFETY: an address is a number; whoever reads or writes through it must itself know that it may (P4).
-unsafe impl Send for HostPointer {}
-// SAFETY: as for Send: a shared address gives no access by itself.
-unsafe impl Sync for HostPointer {}
-
-impl HostPointer {
-    /// The address as a number.
-    #[inline]
-    pub fn address(self) -> usize {
-        self.0.as_ptr() as usize
-    }
-
-    /// The address `bytes` further on.
-    #[must_use]
-    #[inline]
-    pub fn offset(self, bytes: usize) -> Self {
-        let moved = self.0.as_ptr().wrapping_add(bytes);
-        Self(NonNull::new(moved).unwrap_or(self.0))
-    }
-}
+mod probe;
 
 /// One end of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,15 +180,6 @@ pub enum CaptureStatus {
     Active,
     /// Its capture is broken and waits to be ended.
     Invalidated,
-}
-
-/// Whether the device may write to registered host memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HostAccess {
-    /// The device only reads: also memory that the process itself may only read can be registered.
-    Read,
-    /// The device reads and writes.
-    ReadWrite,
 }
 
 /// What of a range of host memory is registered, by anybody.
@@ -614,7 +569,7 @@ pub unsafe trait Driver: Send + Sync + Sized + 'static {
     /// For drivers that have no such question, this asks for the first byte of each page and for the last byte, and whether
     /// the device's addresses of them are in one line. It does not see a border of two registrations over which they are.
     fn host_coverage(&self, base: HostPointer, bytes: usize) -> Result<Coverage, Self::Error> {
-        crate::registration::probe(self, base, bytes)
+        probe::probe(self, base, bytes)
     }
 
     /// Tells a driver that watches that the host is about to touch memory which the device may use as well. No driver

@@ -18,8 +18,12 @@
 //! own. `docs/seams.md` lists what safe code can reach, and each `unsafe` seam. DESIGN.md tells how they fit, and names the
 //! contract's lines (O1, S3, C5, P2, R1 ...) that the code cites.
 
+#[doc(hidden)]
+pub mod address;
 pub mod buffer;
 pub mod capture;
+#[doc(hidden)]
+pub mod capture_gate;
 #[doc(hidden)]
 pub mod context;
 pub mod driver;
@@ -37,6 +41,8 @@ pub mod ownership;
 pub mod pinned;
 #[doc(hidden)]
 pub mod point;
+#[doc(hidden)]
+pub mod process;
 pub mod queue;
 #[doc(hidden)]
 pub mod reclaim;
@@ -50,6 +56,7 @@ pub mod staging;
 pub mod stream;
 #[doc(hidden)]
 pub mod sync;
+mod worker;
 
 pub use buffer::{Buffer, Freed, Readable, View, ViewMut, Writable};
 pub use capture::{Capture, Executable, Graph};

@@ -54,7 +54,7 @@ use crate::driver::{Call, DeviceAddress, Driver, HostPointer, Priority, Progress
 use crate::error::{DriverFailure, Error, Misuse, Result};
 use crate::hold::{MayWait, Place, count_within, within};
 use crate::id::StreamId;
-use crate::life::{Phase, forks};
+use crate::life::Phase;
 use crate::ownership::{Access, Point, Points};
 use crate::point::Mark;
 use crate::registration::{Pin, Pins, PutOff, Released};
@@ -62,10 +62,9 @@ use crate::stream::{Kind, StreamState};
 use crate::sync::atomic::AtomicBool;
 use crate::sync::ordering;
 use crate::sync::thread::{self, Thread};
-use crate::sync::{Arc, Mutex, leak};
+use crate::sync::{Arc, Mutex, fork, leak};
 
 pub mod state;
-pub(crate) mod worker;
 
 use self::state::Waiting;
 
@@ -438,7 +437,7 @@ impl<D: Driver> Reclaim<D> {
             is_closed: false,
         };
         Self {
-            forks: forks(),
+            forks: fork::count(),
             incoming: Mutex::new(incoming),
             bench: Mutex::new(Bench {
                 hand: VecDeque::new(),
@@ -457,7 +456,7 @@ impl<D: Driver> Reclaim<D> {
 
     /// Whether this process was forked off since: its other threads are not here, and what they locked stays locked.
     pub fn is_forked(&self) -> bool {
-        self.forks != forks()
+        self.forks != fork::count()
     }
 
     /// Lets go of a thing. Makes no driver call and takes no lock that is held across one (R1, P7). After the end it is
@@ -910,7 +909,7 @@ impl<D: Driver> Turn<'_, D> {
             }
             Resource::Adopted(state) => self.end_adopted(bench, state),
             Resource::Slab(base) => {
-                let Some(outcome) = crate::staging::free(context, base) else { return bench.put_off.push(retired) };
+                let Some(outcome) = free_slab(context, base) else { return bench.put_off.push(retired) };
                 outcome
             }
             Resource::Kept(memory) => return bench.run_later(Code::Forget(memory)),
@@ -1137,4 +1136,11 @@ fn completion<D: Driver>(
         stream.timeline.reach(mark);
         signal.raise();
     })
+}
+
+/// Gives back a slab that is off the shelf. `None`: a capture stands in the way.
+pub(crate) fn free_slab<D: Driver>(context: &Context<D>, base: HostPointer) -> Option<Result<()>> {
+    // SAFETY: T1, C4. From `host_alloc`; who takes it off the shelf, or held it for a graph, frees it once, when all
+    // copies through it have completed.
+    context.guarded_now(Call::HostFree, |driver| unsafe { driver.host_free(base) })
 }

@@ -4,7 +4,7 @@
 //! is known about its use. When the last is dropped the range is *retired*: it stays registered, and its memory alive,
 //! until all work through any of its wraps has completed; a new wrap before then revives it at no cost.
 //!
-//! A driver registers for the whole process, so a runtime's registration is a claim in the [process's table](process):
+//! A driver registers for the whole process, so a runtime's registration is a claim in the [process's table](crate::process):
 //! the first claim on a range makes the driver's call, and the last that is given up undoes it (P13).
 //!
 //! # Locks
@@ -13,7 +13,7 @@
 //!   runs beside its unregister (P6), whichever runtimes make them. It *is* held across a call that may wait for the whole
 //!   device: R3's first exception. Nobody takes it but who must make such a call: a first wrap, an explicit free, and a turn
 //!   around its own unregister, which only tries. Drops, claims, launches and re-wraps never do.
-//! - `claims`: see [`process`]. Lock order: `calls`, then `table`, then `claims`.
+//! - `claims`: see [`process`](crate::process). Lock order: `calls`, then `table`, then `claims`.
 //! - "Is this address registered?" reads a snapshot without any lock.
 //!
 //! # The race that looks wrong
@@ -29,41 +29,20 @@
 use std::any::Any;
 
 use crate::context::{Context, Entered};
-use crate::driver::{Call, Coverage, DeviceAddress, Driver, DriverError, ErrorKind, HostAccess, HostPointer};
+use crate::driver::{Call, Coverage, DeviceAddress, Driver, ErrorKind, HostAccess, HostPointer};
 use crate::error::{DriverFailure, Error, Misuse, PinError, Result};
 use crate::hold::MayWait;
 use crate::id::ResourceId;
 use crate::ownership::{Access, Record};
+use crate::process::table::{Manner, Meeting, ScopeId, Status, Table};
+use crate::process::{Alike, Claim, Kept, Process, keep};
 use crate::sync::{Arc, ArcCell, Mutex, MutexGuard, leak};
 
-pub mod process;
-pub mod state;
-
-use self::process::{Alike, Claim, Kept, Process, keep};
-use self::state::{Manner, Meeting, ScopeId, Status, Table};
+pub use crate::address::HostRange;
+pub use crate::process::{Origin, table as state};
 
 /// What keeps registered memory alive (P4): the owner of a wrap, or nothing where the caller vouches.
 pub type Owner = Option<Box<dyn Any + Send>>;
-
-/// A host range in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HostRange {
-    /// Where it begins.
-    pub base: HostPointer,
-    /// How long it is, at least 1.
-    pub bytes: usize,
-}
-
-/// How a registration came about, and so how it ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// We registered it and unregister it.
-    Registered,
-    /// Somebody else had registered it; we only use it (P10).
-    Borrowed,
-    /// The driver allocated it page-locked; we free it.
-    Allocated,
-}
 
 /// One registration, shared by all wraps of its range. Named by identity, not by address (P12).
 #[derive(Debug)]
@@ -817,35 +796,6 @@ fn refusal(meeting: Meeting, wanted: usize) -> PinError {
 /// What of a range is registered, by anybody, as the driver says.
 fn coverage<D: Driver>(context: &Context<D>, range: HostRange) -> Result<Coverage> {
     context.check(Call::HostIsRegistered, context.driver.host_coverage(range.base, range.bytes))
-}
-
-/// Asks a driver that knows no better by its look-ups: of the first byte of each page, and of the last byte.
-pub(crate) fn probe<D: Driver>(driver: &D, base: HostPointer, bytes: usize) -> std::result::Result<Coverage, D::Error> {
-    /// The least page of the systems that there are.
-    const PAGE: usize = 4096;
-    let to_next_page = PAGE - base.address() % PAGE;
-    let pages = (0..).map(|page| to_next_page + page * PAGE).take_while(|offset| *offset < bytes - 1);
-    let (mut any, mut all) = (false, true);
-    let mut first = None;
-    for offset in std::iter::once(0).chain(pages).chain((bytes > 1).then_some(bytes - 1)) {
-        let at = base.offset(offset);
-        let registered = match driver.host_is_registered(at) {
-            Ok(registered) => registered,
-            // Some drivers refuse to speak of memory that they do not know.
-            Err(error) if error.kind() == ErrorKind::InvalidValue => false,
-            Err(error) => return Err(error),
-        };
-        // One registration is one range for the device as well.
-        let in_line = registered && {
-            let device = driver.host_device_address(at)?;
-            *first.get_or_insert(device) == DeviceAddress(device.0.wrapping_sub(offset as u64))
-        };
-        (any, all) = (any || registered, all && in_line);
-        if any && !all {
-            return Ok(Coverage::Part);
-        }
-    }
-    Ok(if any { Coverage::Whole } else { Coverage::None })
 }
 
 /// The device's address of registered memory; success without one is a failure.

@@ -413,7 +413,7 @@ impl<D: Driver> Runtime<D> {
             worker: std::sync::Mutex::new(None),
         });
         if shared.config.reclaim == ReclaimMode::Worker {
-            let worker = crate::reclaim::worker::start(shared.clone());
+            let worker = crate::worker::start(shared.clone());
             *shared.worker.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = worker;
         }
         Ok(Self { anchor: Arc::new(Anchor { shared }) })

@@ -21,12 +21,11 @@ use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use crate::context::Context;
 use crate::driver::{Call, Driver, ErrorKind, HostAccess, HostPointer, Location};
 use crate::error::{Error, Result};
 use crate::hold::MayWait;
 use crate::ownership::Point;
-use crate::reclaim::{Resource, Retired};
+use crate::reclaim::{Resource, Retired, free_slab};
 use crate::runtime::{Anchor, Shared};
 use crate::stream::{Role, StreamState};
 use crate::sync::{Arc, Mutex, thread};
@@ -334,7 +333,7 @@ impl<D: Driver> Staging<D> {
         self.is_settled(shared);
         let idle = self.shelf.lock().slabs.trim();
         for base in idle {
-            let freed = free(&shared.context, base);
+            let freed = free_slab(&shared.context, base);
             if !matches!(freed, Some(Ok(()))) {
                 shared.reclaim.count_leaked(1);
             }
@@ -361,13 +360,6 @@ impl<D: Driver> Staging<D> {
         let (waits, in_graphs) = (self.waits.load(Ordering::Relaxed), self.in_graphs.load(Ordering::Relaxed));
         Figures { held: slabs.held(), in_use: slabs.in_use(), limit: slabs.limit(), in_graphs, waits }
     }
-}
-
-/// Gives back a slab that is off the shelf. `None`: a capture stands in the way.
-pub(crate) fn free<D: Driver>(context: &Context<D>, base: HostPointer) -> Option<Result<()>> {
-    // SAFETY: T1, C4. From `host_alloc`; who takes it off the shelf, or held it for a graph, frees it once, when all
-    // copies through it have completed.
-    context.guarded_now(Call::HostFree, |driver| unsafe { driver.host_free(base) })
 }
 
 /// Where a piece lies.

@@ -24,6 +24,7 @@ pub mod no_coop;
 mod shuttle;
 
 pub mod biased;
+pub mod fork;
 
 #[cfg(mc_loom)]
 pub use self::loom::*;

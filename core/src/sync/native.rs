@@ -407,7 +407,7 @@ mod aside {
     use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
     use std::time::{Duration, Instant};
 
-    use crate::life::forks;
+    use crate::sync::fork;
 
     /// How many threads wait, and for how long.
     const IDLE_MAX: usize = 2;
@@ -472,7 +472,7 @@ mod aside {
 
     fn take() -> Option<Arc<Desk>> {
         let mut idle = IDLE.try_lock().ok()?;
-        idle.retain(|(process, _)| *process == forks());
+        idle.retain(|(process, _)| *process == fork::count());
         idle.pop().map(|(_, desk)| desk)
     }
 
@@ -493,7 +493,7 @@ mod aside {
     fn is_listed(desk: &Arc<Desk>) -> bool {
         // Under Miri every thread is to end before the process does.
         let idle = IDLE.try_lock().ok().filter(|idle| idle.len() < IDLE_MAX && !cfg!(miri));
-        idle.map(|mut idle| idle.push((forks(), desk.clone()))).is_some()
+        idle.map(|mut idle| idle.push((fork::count(), desk.clone()))).is_some()
     }
 
     impl Desk {

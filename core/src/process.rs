@@ -9,16 +9,29 @@
 //! What other code registered is in no table: each runtime asks the driver for it (P10).
 //!
 //! # Locks
-//! - `calls`: the pin driver lock. See the module above.
+//! - `calls`: the pin driver lock. See [`registration`](crate::registration).
 //! - `claims`: the table; short, taken last, and changed only with `calls` held.
 
 use std::any::Any;
 
-use super::state::{Manner, Meeting, Table};
-use super::{HostRange, Origin};
-use crate::driver::HostPointer;
+use crate::address::{HostPointer, HostRange};
 use crate::id::ResourceId;
 use crate::sync::{Arc, Mutex, leak};
+
+pub mod table;
+
+use self::table::{Manner, Meeting, Table};
+
+/// How a registration came about, and so how it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// We registered it and unregister it.
+    Registered,
+    /// Somebody else had registered it; we only use it (P10).
+    Borrowed,
+    /// The driver allocated it page-locked; we free it.
+    Allocated,
+}
 
 /// The registrations of one process: those of all runtimes whose drivers give an equal one share them.
 #[derive(Clone, Debug)]
@@ -43,13 +56,13 @@ pub(crate) type Alike = fn(&(dyn Any + Send), &(dyn Any + Send)) -> bool;
 
 /// What keeps registered memory alive (P4).
 #[derive(Debug)]
-pub(super) struct Kept {
-    pub(super) owner: Box<dyn Any + Send>,
-    pub(super) alike: Option<Alike>,
+pub(crate) struct Kept {
+    pub(crate) owner: Box<dyn Any + Send>,
+    pub(crate) alike: Option<Alike>,
 }
 
 /// Adds an owner, unless one like it is there already: that one is handed back, and may go at once.
-pub(super) fn keep(owners: &mut Vec<Kept>, kept: Kept) -> Option<Kept> {
+pub(crate) fn keep(owners: &mut Vec<Kept>, kept: Kept) -> Option<Kept> {
     if kept.alike.is_some_and(|alike| owners.iter().any(|other| alike(&*other.owner, &*kept.owner))) {
         return Some(kept);
     }
@@ -69,11 +82,11 @@ struct Held {
 
 /// A claim, by what it is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Claim {
-    pub(super) id: ResourceId,
+pub(crate) struct Claim {
+    pub(crate) id: ResourceId,
     /// Where what is registered begins: the driver knows it by that.
-    pub(super) base: HostPointer,
-    pub(super) origin: Origin,
+    pub(crate) base: HostPointer,
+    pub(crate) origin: Origin,
 }
 
 impl Default for Process {
@@ -96,24 +109,24 @@ impl Process {
         THIS.get_or_init(Self::new).clone()
     }
 
-    pub(super) fn calls(&self) -> &Mutex<()> {
+    pub(crate) fn calls(&self) -> &Mutex<()> {
         &self.0.calls
     }
 
     /// What a range meets. The caller holds `calls`.
-    pub(super) fn meet(&self, range: HostRange, manner: Manner) -> Meeting {
+    pub(crate) fn meet(&self, range: HostRange, manner: Manner) -> Meeting {
         self.0.claims.lock().meet(range.base.address(), range.bytes, manner)
     }
 
     /// A claim on what contains the range, after [`meet`](Self::meet) said so.
-    pub(super) fn join(&self, range: HostRange, manner: Manner) -> Option<Claim> {
+    pub(crate) fn join(&self, range: HostRange, manner: Manner) -> Option<Claim> {
         let mut claims = self.0.claims.lock();
         let held = claims.share(range.base.address(), range.bytes, manner).ok()?;
         Some(Claim { id: held.id, base: held.base, origin: held.origin })
     }
 
     /// The first claim on what the driver has just registered or allocated.
-    pub(super) fn register(&self, range: HostRange, manner: Manner, origin: Origin) -> Claim {
+    pub(crate) fn register(&self, range: HostRange, manner: Manner, origin: Origin) -> Claim {
         let (id, base) = (ResourceId::fresh(), range.base);
         let mut claims = self.0.claims.lock();
         claims.begin(base.address(), range.bytes, manner);
@@ -122,7 +135,7 @@ impl Process {
     }
 
     /// Claims of other runtimes beside this one.
-    pub(super) fn others(&self, claim: Claim) -> usize {
+    pub(crate) fn others(&self, claim: Claim) -> usize {
         let claims = self.0.claims.lock();
         let entry = claims.entry(claim.base.address());
         let entry = entry.filter(|entry| entry.payload.as_ref().is_some_and(|held| held.id == claim.id));
@@ -130,14 +143,14 @@ impl Process {
     }
 
     /// Whether what the claim is on is registered still, or in quarantine.
-    pub(super) fn has(&self, id: ResourceId, base: usize) -> bool {
+    pub(crate) fn has(&self, id: ResourceId, base: usize) -> bool {
         let claims = self.0.claims.lock();
         let held = claims.entry(base).and_then(|entry| entry.payload.as_ref());
         held.is_some_and(|held| held.id == id)
     }
 
     /// Gives up a claim that is not the last; its owners stay until the last is (P4). Those that need not, come back.
-    pub(super) fn cede(&self, claim: Claim, owners: Vec<Kept>) -> Vec<Kept> {
+    pub(crate) fn cede(&self, claim: Claim, owners: Vec<Kept>) -> Vec<Kept> {
         let base = claim.base.address();
         let mut claims = self.0.claims.lock();
         let _not_the_last = claims.give_back(base);
@@ -147,17 +160,17 @@ impl Process {
     }
 
     /// The driver has undone it: the owners of all who had a claim.
-    pub(super) fn released(&self, claim: Claim) -> Vec<Kept> {
+    pub(crate) fn released(&self, claim: Claim) -> Vec<Kept> {
         self.0.claims.lock().released(claim.base.address()).map(|held| held.owners).unwrap_or_default()
     }
 
     /// The driver would not undo it: nobody shares it any more, and what is kept stays (P9).
-    pub(super) fn quarantine(&self, claim: Claim) {
+    pub(crate) fn quarantine(&self, claim: Claim) {
         self.0.claims.lock().quarantine(claim.base.address());
     }
 
     /// Lists what a driver may have and nobody can use, with what keeps the memory.
-    pub(super) fn quarantine_unused(&self, range: HostRange, origin: Origin, owner: Option<Box<dyn Any + Send>>) {
+    pub(crate) fn quarantine_unused(&self, range: HostRange, origin: Origin, owner: Option<Box<dyn Any + Send>>) {
         let base = range.base;
         let owners = owner.map(|owner| Kept { owner, alike: None }).into_iter().collect();
         let mut claims = self.0.claims.lock();
@@ -171,7 +184,7 @@ impl Process {
     }
 
     /// Forgets memory in quarantine that the driver has handed out anew: so it had been freed (P9).
-    pub(super) fn forget_freed(&self, range: HostRange) {
+    pub(crate) fn forget_freed(&self, range: HostRange) {
         let mut claims = self.0.claims.lock();
         let allocated = |held: &Held| held.origin == Origin::Allocated;
         let gone = claims.forget_quarantined(range.base.address(), range.bytes, allocated);

@@ -17,7 +17,7 @@ use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::driver::HostAccess;
+use crate::address::HostAccess;
 
 /// A scope, by a number that is never used again.
 pub type ScopeId = std::num::NonZeroU64;
