@@ -11,9 +11,10 @@ use tenure::driver::{Call, CaptureMode, Driver, ErrorKind, HostAccess, HostPoint
 use tenure::error::Error;
 use tenure::hold::MayWait;
 use tenure::ownership::{Access, Record, Use, submit};
+use tenure::pool::Pool;
 use tenure::reclaim::{Ask, Left, Notice, Reclaim, Resource, Retired};
 use tenure::registration::{HostRange, Pins, Request};
-use tenure::stream::{Kind, Pool, StreamState};
+use tenure::stream::{Kind, StreamState};
 use tenure_sim::drive::Drive;
 use tenure_sim::driver::Sim;
 use tenure_sim::profile::Profile;

@@ -3,12 +3,12 @@
 # own tests, the suite on the simulator and the scenarios on it. Hours on two processors: it is no part of the gate. What it leaves out
 # says `.cargo/mutants.toml`. `mutants.tsv` keeps the figures of the last sweep, and says of each survivor why.
 #
-# `mutants.sh [FILE...]`, such as `point stream/state`. Needs `cargo install cargo-mutants --locked`.
+# `mutants.sh [FILE...]`, such as `point pool/state`. Needs `cargo install cargo-mutants --locked`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 command -v cargo-mutants >/dev/null || { echo "SKIPPED: \`cargo install cargo-mutants --locked\` brings it"; exit 77; }
-files=(point registration process/table reclaim reclaim/state worker ownership ownership/state ownership/follow
-    stream stream/state stream/accept stream/adopted context capture capture_gate event staging staging/state life sync/biased)
+files=(point registration process/table reclaim reclaim/state worker ownership ownership/state stream/follow
+    stream pool/state accept adopted ask pool context capture capture_gate event staging staging/state life sync/biased)
 [ $# = 0 ] || files=("$@")
 given=()
 for file in "${files[@]}"; do given+=(-f "core/src/$file.rs"); done

@@ -5,12 +5,12 @@ use std::time::Duration;
 use crate::driver::{Call, Driver, Priority, Progress, Timing};
 use crate::error::{Error, Misuse, Result};
 use crate::hold::{MayWait, Place, is_within};
-use crate::ownership::touch::Touch;
 use crate::ownership::{Point, Points};
 use crate::point::Mark;
 use crate::queue::{Stream, Submit};
 use crate::reclaim::{Resource, Retired};
 use crate::runtime::Anchor;
+use crate::stream::touch::Touch;
 use crate::sync::{Arc, Mutex};
 
 /// The end of a stream at the time of the record. Made by [`Stream::record`] and [`Stream::record_timed`].

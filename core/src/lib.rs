@@ -19,7 +19,13 @@
 //! contract's lines (O1, S3, C5, P2, R1 ...) that the code cites.
 
 #[doc(hidden)]
+pub mod accept;
+#[doc(hidden)]
 pub mod address;
+#[doc(hidden)]
+pub mod adopted;
+#[doc(hidden)]
+pub mod ask;
 pub mod buffer;
 pub mod capture;
 #[doc(hidden)]
@@ -41,6 +47,8 @@ pub mod ownership;
 pub mod pinned;
 #[doc(hidden)]
 pub mod point;
+#[doc(hidden)]
+pub mod pool;
 #[doc(hidden)]
 pub mod process;
 pub mod queue;
@@ -69,4 +77,4 @@ pub use ownership::Access;
 pub use pinned::{HostMemory, HostRead, HostWrite, Pinned, SharedPinned};
 pub use queue::{Queue, Stream};
 pub use runtime::{Config, Element, ReclaimMode, Runtime, ShutdownReport, Stats};
-pub use stream::adopted::EndedAdoption;
+pub use stream::adoption::EndedAdoption;

@@ -30,7 +30,7 @@
 //!    stream. The last write is replaced only at the end of a tenure of cover, which began by emptying `closed`. And
 //!    `closed` is emptied only by giving cover to a stream that was ordered after all of it.
 //! 3. Whoever gets cover is ordered, under its gate, after all of `closed`; whoever gets a slot, after the last write: by a wait,
-//!    by one that it made before ([`follow`]), or by none where the point is complete, since then the host was told first. Cover
+//!    by one that it made before ([`follow`](crate::stream::follow)), or by none where the point is complete, since then the host was told first. Cover
 //!    begins with the number of the last such wait as its last write. So that number stands for all that was emptied, even if
 //!    nothing is ever launched in that tenure.
 //!
@@ -49,19 +49,18 @@ use crate::driver::{Call, CaptureStatus, Driver, Timing};
 use crate::error::{Error, Misuse, Result};
 use crate::hold::{MayWait, Place, is_within};
 use crate::sealed::Sealed;
-use crate::stream::adopted::End;
+use crate::stream::adoption::End;
+use crate::stream::touch::Touch;
 use crate::stream::{CLOSED, Gate, Role, StreamState};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::ordering;
 use crate::sync::{Apart, Arc, Mutex, MutexGuard, OnceLock};
 use smallvec::SmallVec;
 
-pub mod follow;
 pub mod state;
-pub mod touch;
 
 use self::state::Closed;
-use self::touch::Touch;
+pub use crate::stream::{Point, Points};
 
 /// What a use does with a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,33 +69,6 @@ pub enum Access {
     Read,
     /// Writes, and may read.
     Write,
-}
-
-/// Work of one stream up to a number.
-#[derive(Debug)]
-pub struct Point<D: Driver> {
-    /// The stream. Holding it keeps the tombstone of a destroyed one.
-    pub stream: Arc<StreamState<D>>,
-    /// The number; zero means nothing.
-    pub number: u64,
-}
-
-impl<D: Driver> Clone for Point<D> {
-    fn clone(&self) -> Self {
-        Self { stream: self.stream.clone(), number: self.number }
-    }
-}
-
-impl<D: Driver> Point<D> {
-    /// Whether it is known to have completed.
-    pub fn is_complete(&self) -> bool {
-        self.stream.timeline.is_complete(self.number)
-    }
-
-    /// Waits until it has completed.
-    pub fn wait(&self, context: &Context<D>, may: &mut MayWait) -> Result<()> {
-        self.stream.wait(context, self.number, may)
-    }
 }
 
 impl<D: Driver> state::Position for Point<D> {
@@ -112,9 +84,6 @@ impl<D: Driver> state::Position for Point<D> {
         self.number
     }
 }
-
-/// Points, few enough to lie on the stack.
-pub type Points<D> = SmallVec<[Point<D>; 4]>;
 
 /// Streams that may read one buffer without more: about as many as a device has queues. Further readers take the
 /// slow way.

@@ -15,7 +15,7 @@
 //! when h was read, and by E1 it is among what the driver answers about:
 //! - a query or a wait of the stream says yes only when all that it has accepted has run;
 //! - a host function, or an event, was put behind all that it has accepted, and the stream runs in order;
-//! - an adopted stream is asked by what marks its end (`stream::adopted`). The mark was moved past each submission, be it a wait, and
+//! - an adopted stream is asked by what marks its end (`adopted`). The mark was moved past each submission, be it a wait, and
 //!   before its number, so at h it marked h or later; if it is moved meanwhile, it marks later work still. If one move failed, the
 //!   stream was given up before that number was taken: who reads h, and *then* finds the stream not given up, asks a mark
 //!   that is past h (S8).
@@ -30,10 +30,11 @@
 //!
 //! The counters are 64 bits wide: at a submission a nanosecond they wrap after 584 years.
 
-use crate::driver::{Driver, Progress};
+use std::marker::PhantomData;
+
+use crate::driver::Progress;
 #[cfg(doc)]
 use crate::stream::StreamState;
-use crate::stream::accept::Accepted;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::ordering;
 
@@ -88,6 +89,19 @@ impl Mark {
     }
 }
 
+/// Says that the driver has accepted work on the stream of this gate, and that what marks the stream's end, where it has such,
+/// was moved past it, or the stream given up (S8). Made in [`accept`](crate::accept) only, and used up by the number.
+#[derive(Debug)]
+pub struct Accepted<'g, G>(PhantomData<&'g G>);
+
+impl<'g, G> Accepted<'g, G> {
+    /// For work that was accepted, and marked, with this gate held.
+    #[inline]
+    pub(crate) fn under(_gate: &'g G) -> Self {
+        Self(PhantomData)
+    }
+}
+
 impl From<Mark> for u64 {
     fn from(mark: Mark) -> Self {
         mark.0
@@ -108,7 +122,7 @@ impl Timeline {
 
     /// Numbers one submission that the driver has accepted. The stream's own gate is held, so a load and a store do.
     #[inline]
-    pub(crate) fn submit<D: Driver>(&self, _accepted: Accepted<'_, D>) -> Number {
+    pub(crate) fn submit<G>(&self, _accepted: Accepted<'_, G>) -> Number {
         // Relaxed: only holders of the gate write it.
         let number = self.submitted.load(Ordering::Relaxed) + 1;
         // E1.w: Release; pairs with E1.r in `horizon`. Who reads the number may ask the driver about the work.

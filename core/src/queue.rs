@@ -17,7 +17,7 @@ use crate::reclaim::{Ask, Resource, Retired};
 use crate::runtime::{Anchor, Element};
 use crate::sealed::Sealed;
 use crate::staging::{Reading, Staged};
-use crate::stream::adopted::EndedAdoption;
+use crate::stream::adoption::EndedAdoption;
 use crate::stream::{Role, StreamState};
 use crate::sync::Arc;
 use std::ptr::NonNull;

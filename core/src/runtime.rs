@@ -11,11 +11,12 @@ use crate::hold::{MayWait, Place, is_within};
 use crate::kernel::Module;
 use crate::life::Phase;
 use crate::pinned::Pinned;
+use crate::pool::Pool;
 use crate::queue::Stream;
 use crate::reclaim::{Ask, Reclaim};
 use crate::registration::{HostRange, Pins, device_address};
 use crate::staging::Staging;
-use crate::stream::{Pool, StreamState};
+use crate::stream::StreamState;
 use crate::sync::clock::{self, Instant};
 use crate::sync::{Arc, Mutex, coop, thread};
 
@@ -634,7 +635,7 @@ fn to_alignment(base: HostPointer, align: usize) -> usize {
 #[non_exhaustive]
 #[allow(missing_docs, reason = "each name says what it counts")]
 pub struct Stats {
-    pub streams: crate::stream::state::Figures,
+    pub streams: crate::pool::state::Figures,
     pub pins_made: u64,
     pub pins_shared: u64,
     pub pins_released: u64,

@@ -609,7 +609,7 @@ fn o9_finished_readers_are_forgotten<B: Bench>(bench: &B) {
     rig.bump(&c, &mut x, 1).expect("a writer is launched");
     rig.bump(&c, &mut x, 1).expect("a writer is launched again");
     let after = rig.runtime.stats().streams;
-    let counts = |figures: tenure::stream::state::Figures| {
+    let counts = |figures: tenure::pool::state::Figures| {
         [figures.launches, figures.covered, figures.handovers, figures.edges_inserted, figures.edges_skipped]
     };
     let (before, after) = (counts(before), counts(after));

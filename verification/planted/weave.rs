@@ -73,8 +73,8 @@ pub fn woven(file: &Path, text: &str, edits: &[Edit]) -> String {
 
 /// Writes the copy to `OUT_DIR/core`, and sets `cfg`.
 pub fn weave(cfg: &str) {
-    let planted = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../planted"));
-    let core = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../core/src"));
+    // Relative to the package, where cargo runs this: a build folder that was copied to another checkout must not name the first.
+    let (planted, core) = (PathBuf::from("../planted"), PathBuf::from("../../core/src"));
     println!("cargo::rustc-cfg={cfg}");
     println!("cargo::rerun-if-changed={}", planted.display());
     println!("cargo::rerun-if-changed={}", core.display());

@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::driver::{Call, Driver, DriverError as _, ErrorKind};
 use crate::life::Phase;
 use crate::stream::StreamState;
-use crate::stream::adopted::End;
+use crate::stream::adoption::End;
 use crate::sync::{Arc, Mutex};
 
 /// The streams that a runtime has, oldest first: those that it made, and what marks those that it adopted.

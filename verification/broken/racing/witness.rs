@@ -10,8 +10,9 @@ use tenure::context::Context;
 use tenure::driver::{Call, Driver as _, Priority, Progress};
 use tenure::hold::MayWait;
 use tenure::ownership::{Record, Use, submit};
+use tenure::pool::Pool;
 use tenure::reclaim::Reclaim;
-use tenure::stream::{Kind, Pool, StreamState};
+use tenure::stream::{Kind, StreamState};
 use tenure::sync::{ArcCell, Biased};
 
 use crate::null::Null;

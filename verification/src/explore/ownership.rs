@@ -14,8 +14,8 @@ use std::collections::VecDeque;
 
 use tenure::id::StreamId;
 use tenure::ownership::Access;
-use tenure::ownership::follow::Follows;
 use tenure::ownership::state::{Closed, Position};
+use tenure::stream::follow::Follows;
 
 use super::search::{Broken, FREE, Fair, Label, Machine, NONE, Promise, Steps, must};
 

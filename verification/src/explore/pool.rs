@@ -7,7 +7,7 @@
 //! Fair: nobody but the claimers themselves (weakly). A claim must end though the device and the guests stand still (S4).
 
 use tenure::Priority;
-use tenure::stream::state::{Figures, Shelf};
+use tenure::pool::state::{Figures, Shelf};
 
 use super::search::{Broken, FREE, Fair, Label, Machine, NONE, Promise, Steps, must};
 

@@ -11,7 +11,7 @@ pub struct Touch(u64);
 
 impl Touch {
     /// Nothing had to be waited for: all was known to be complete.
-    pub(super) const NOTHING: Self = Self(0);
+    pub(crate) const NOTHING: Self = Self(0);
 
     /// At the wait itself.
     pub(crate) fn at_wait(number: Number) -> Self {
@@ -19,11 +19,11 @@ impl Touch {
     }
 
     /// At a use on the moving stream itself, whose order is the edge.
-    pub(super) fn at_own<D: Driver>(point: &Point<D>) -> Self {
+    pub(crate) fn at_own<D: Driver>(point: &Point<D>) -> Self {
         Self(point.number)
     }
 
-    pub(super) fn number(self) -> u64 {
+    pub(crate) fn number(self) -> u64 {
         self.0
     }
 }

@@ -3,13 +3,8 @@
 use crate::context::Context;
 use crate::driver::{Call, Driver};
 use crate::error::{Error, Result};
-use crate::point::Number;
+use crate::point::{Accepted, Number};
 use crate::stream::{Gate, Role, StreamState};
-
-/// Says that the driver has accepted work on the stream of this gate, and that what marks the stream's end, where it has such,
-/// was moved past it, or the stream given up (S8). Made here only, and used up by the number.
-#[derive(Debug)]
-pub struct Accepted<'g, D: Driver>(#[allow(dead_code, reason = "it is held, not read")] &'g Gate<D>);
 
 impl<D: Driver> StreamState<D> {
     /// Makes a driver call that enqueues on the stream, under the stream's own gate, and numbers what was accepted. There
@@ -69,7 +64,7 @@ impl<D: Driver> StreamState<D> {
         body: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
     ) -> (std::result::Result<R, D::Error>, Number) {
         let answer = body(&context.driver, &self.raw);
-        (answer, self.timeline.submit(Accepted(gate)))
+        (answer, self.timeline.submit(Accepted::under(gate)))
     }
 
     #[cold]
@@ -91,7 +86,7 @@ impl<D: Driver> StreamState<D> {
         if let Role::Adopted(adoption) = &self.role {
             self.mark(context, adoption);
         }
-        self.timeline.submit(Accepted(gate))
+        self.timeline.submit(Accepted::under(gate))
     }
 
     /// [`accept`](Self::accept) of a wait for an event: a submission as well, but of nobody's work.
