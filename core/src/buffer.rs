@@ -16,7 +16,8 @@ use crate::life::Phase;
 use crate::ownership::{Access, Record};
 use crate::pinned::PinLease;
 use crate::reclaim::{Resource, Retired};
-use crate::runtime::{Anchor, Element};
+use crate::runtime::Element;
+use crate::shared::Anchor;
 use crate::sync::Arc;
 
 /// One allocation of device memory.

@@ -28,12 +28,12 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
 
 use crate::buffer::{Backing, Region, Storage};
-use crate::context::Context;
-use crate::driver::{Call, CaptureMode, Driver, GraphDescription, Priority};
+use crate::driver::{Call, CaptureMode, Driver, GraphDescription, HostAccess, HostPointer, Priority};
 use crate::error::{Error, Misuse, Result};
 use crate::hold::{MayWait, Place, within};
 use crate::id::ResourceId;
@@ -41,113 +41,14 @@ use crate::kernel::{Kernel, Loaded};
 use crate::ownership::{Access, Record, Use, join, submit};
 use crate::queue::{Memory, Stream, Submit, UseSet, snapshot, write_kept};
 use crate::reclaim::{Resource, Retired};
-use crate::runtime::{Anchor, Runtime};
+use crate::runtime::Runtime;
 use crate::sealed::Sealed;
-use crate::staging::Block;
-use crate::stream::{Kind, StreamState};
+use crate::shared::Anchor;
+use crate::stream::StreamState;
 use crate::sync::{Arc, Mutex};
 
 #[doc(hidden)]
 pub use crate::capture_gate as gate;
-
-/// Streams for captures, kept between them. Their number is that of the most forks that were ever open at once.
-#[derive(Debug)]
-pub struct Sessions<D: Driver> {
-    // Short; never held across a driver call.
-    shelf: Mutex<Shelf<D>>,
-}
-
-#[derive(Debug)]
-struct Shelf<D: Driver> {
-    idle: Vec<Arc<StreamState<D>>>,
-    /// How many captures have.
-    out: usize,
-    /// Set at the end: what comes back is destroyed.
-    is_closed: bool,
-}
-
-impl<D: Driver> Sessions<D> {
-    /// None yet.
-    pub fn new() -> Self {
-        Self { shelf: Mutex::new(Shelf { idle: Vec::new(), out: 0, is_closed: false }) }
-    }
-
-    fn take(&self, context: &Context<D>) -> Result<Arc<StreamState<D>>> {
-        let idle = {
-            let mut shelf = self.shelf.lock();
-            // A new one, where there is none; counted before it is made.
-            shelf.out += 1;
-            shelf.idle.pop()
-        };
-        if let Some(state) = idle {
-            // The graph to come has none of the waits of the last.
-            state.gate().follows.clear();
-            return Ok(state);
-        }
-        match context.check(Call::StreamCreate, context.driver.stream_create(Priority::Normal)) {
-            Ok(raw) => {
-                let state = StreamState::new(raw, Kind::Capture);
-                context.add_witness(&state);
-                Ok(state)
-            }
-            Err(error) => {
-                self.shelf.lock().out -= 1;
-                Err(error)
-            }
-        }
-    }
-
-    fn put(&self, context: &Context<D>, states: impl IntoIterator<Item = Arc<StreamState<D>>>) {
-        let late: Vec<_> = {
-            let mut shelf = self.shelf.lock();
-            let before = shelf.idle.len();
-            shelf.idle.extend(states);
-            shelf.out -= shelf.idle.len() - before;
-            if shelf.is_closed { shelf.idle.drain(..).collect() } else { Vec::new() }
-        };
-        late.iter().for_each(|state| destroy(context, state));
-    }
-
-    /// Destroys one that a capture had.
-    fn destroy(&self, context: &Context<D>, state: &StreamState<D>) {
-        destroy(context, state);
-        self.shelf.lock().out -= 1;
-    }
-
-    /// How many captures have.
-    pub fn out(&self) -> usize {
-        self.shelf.lock().out
-    }
-
-    /// Destroys the idle ones, and those that come back later: at shutdown.
-    pub fn clear(&self, context: &Context<D>) {
-        let idle = {
-            let mut shelf = self.shelf.lock();
-            shelf.is_closed = true;
-            std::mem::take(&mut shelf.idle)
-        };
-        idle.iter().for_each(|state| destroy(context, state));
-    }
-}
-
-impl<D: Driver> Default for Sessions<D> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-fn destroy<D: Driver>(context: &Context<D>, state: &StreamState<D>) {
-    if context.lost().is_some() {
-        return;
-    }
-    context.remove_witness(state);
-    // SAFETY: S6, S7. A capture stream outside of any capture: its session is over, and it is in no pool; events that
-    // were recorded on it are destroyed.
-    let answer = unsafe { context.driver.stream_destroy(&state.raw) };
-    if let Err(error) = answer {
-        context.fail_untold(Call::StreamDestroy, &error);
-    }
-}
 
 /// One capture, from begin to end.
 #[derive(Debug)]
@@ -474,6 +375,44 @@ impl<D: Driver> Submit<D> for Capture<'_, D> {
         };
         // SAFETY: O6, C10. The caller vouches for `to`; what is kept has the bytes of `from`.
         unsafe { write_kept(self, kept, host, to) }
+    }
+}
+
+/// Page-locked memory of one graph, which a copy of it reads at every launch. It is no part of the bounded staging
+/// memory, which it would use up for as long as the graph lives.
+#[derive(Debug)]
+struct Block<D: Driver> {
+    start: HostPointer,
+    bytes: usize,
+    anchor: Arc<Anchor<D>>,
+}
+
+impl<D: Driver> Block<D> {
+    /// A block that holds the bytes of `from`. `None`: no such memory is to be had now without a wait.
+    fn holding(anchor: &Arc<Anchor<D>>, from: &[u8]) -> Option<Self> {
+        let made = anchor.context.guarded_now(Call::HostAlloc, |driver| driver.host_alloc(from.len()));
+        let (start, bytes) = (made?.ok()?, from.len());
+        anchor.context.driver.host_accessed(start, bytes, HostAccess::ReadWrite);
+        // SAFETY: T1. The driver just gave these bytes to us alone.
+        unsafe { start.0.as_ptr().copy_from_nonoverlapping(from.as_ptr(), bytes) };
+        // Relaxed: a figure.
+        anchor.staging.in_graphs.fetch_add(bytes, Ordering::Relaxed);
+        Some(Self { start, bytes, anchor: anchor.clone() })
+    }
+
+    /// Where it lies.
+    fn start(&self) -> HostPointer {
+        self.start
+    }
+}
+
+impl<D: Driver> Drop for Block<D> {
+    fn drop(&mut self) {
+        // Relaxed: a figure.
+        self.anchor.staging.in_graphs.fetch_sub(self.bytes, Ordering::Relaxed);
+        // C4. The graph and its executables are gone, and their launches have completed.
+        let resource = Resource::Slab(self.start);
+        self.anchor.reclaim.retire(Retired { resource, points: Default::default() });
     }
 }
 

@@ -9,7 +9,7 @@ use crate::ownership::{Point, Points};
 use crate::point::Mark;
 use crate::queue::{Stream, Submit};
 use crate::reclaim::{Resource, Retired};
-use crate::runtime::Anchor;
+use crate::shared::Anchor;
 use crate::stream::touch::Touch;
 use crate::sync::{Arc, Mutex};
 

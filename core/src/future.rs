@@ -16,7 +16,8 @@ use crate::hold::MayWait;
 use crate::ownership::{Point, Points};
 use crate::queue::{Stream, Submit};
 use crate::reclaim::{Notice, Resource, Retired};
-use crate::runtime::{Anchor, Element};
+use crate::runtime::Element;
+use crate::shared::Anchor;
 use crate::staging::{Landing, Staged};
 use crate::sync::{Arc, leak};
 
@@ -171,7 +172,10 @@ impl<T: Element, D: Driver> Download<T, D> {
     /// The elements, which the copies have written. None when they were taken before.
     fn take(&mut self) -> Vec<T> {
         self.unlist();
-        let memory = self.landing.take().and_then(|landing| landing.fetch(&self.completion.anchor));
+        let memory = self
+            .landing
+            .take()
+            .and_then(|landing| landing.fetch(&self.completion.anchor.staging, &self.completion.anchor));
         let Some(mut memory) = memory.and_then(|memory| memory.downcast::<Vec<T>>().ok()) else { return Vec::new() };
         // SAFETY: O3. The room for `len` elements was written as far as they have bytes, and any bits are an element.
         unsafe { memory.set_len(self.len) };
@@ -205,7 +209,7 @@ impl<T: Element, D: Driver> Drop for Download<T, D> {
         }
         self.unlist();
         if let Some(landing) = self.landing.take() {
-            landing.abandon(&self.completion.anchor);
+            landing.abandon(&self.completion.anchor.staging, &self.completion.anchor);
         }
     }
 }

@@ -12,8 +12,9 @@ use crate::error::Result;
 use crate::ownership::{Access, Point, Points, Record, Records};
 use crate::queue::{Memory, UseSet};
 use crate::reclaim::{Resource, Retired};
-use crate::runtime::{Anchor, Element};
+use crate::runtime::Element;
 use crate::sealed::{self, Sealed};
+use crate::shared::Anchor;
 use crate::stream::StreamState;
 use crate::sync::{Arc, leak};
 

@@ -26,10 +26,12 @@ pub mod address;
 pub mod adopted;
 #[doc(hidden)]
 pub mod ask;
+mod base;
 pub mod buffer;
 pub mod capture;
 #[doc(hidden)]
 pub mod capture_gate;
+mod config;
 #[doc(hidden)]
 pub mod context;
 pub mod driver;
@@ -58,6 +60,8 @@ pub mod reclaim;
 pub mod registration;
 pub mod runtime;
 mod sealed;
+mod sessions;
+mod shared;
 #[doc(hidden)]
 pub mod staging;
 #[doc(hidden)]

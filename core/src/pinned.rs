@@ -24,7 +24,8 @@ use crate::process::Alike;
 use crate::reclaim::{Resource, Retired};
 use crate::registration::state::ScopeId;
 use crate::registration::{HostRange, Owner, Pin, Released, Request, drop_owners};
-use crate::runtime::{Anchor, Element, Runtime};
+use crate::runtime::{Element, Runtime};
+use crate::shared::Anchor;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Arc, thread};
 

@@ -14,8 +14,9 @@ use crate::id::StreamId;
 use crate::kernel::{Arguments, Kernel};
 use crate::ownership::{Access, Point, Points, Record, Records, Use, submit, submit_covered, submit_moving};
 use crate::reclaim::{Ask, Resource, Retired};
-use crate::runtime::{Anchor, Element};
+use crate::runtime::Element;
 use crate::sealed::Sealed;
+use crate::shared::Anchor;
 use crate::staging::{Reading, Staged};
 use crate::stream::adoption::EndedAdoption;
 use crate::stream::{Role, StreamState};
@@ -648,7 +649,7 @@ impl<D: Driver> Stream<D> {
         let mut may = MayWait::here()?;
         let (shared, stream) = (&**self.lease.anchor, &self.lease.state);
         let bytes = usize::try_from(from.bytes).map_err(|_| Misuse::SizeOverflow)?;
-        let (mut reading, mut at) = (Reading::new(shared), 0);
+        let (mut reading, mut at) = (Reading::new(&shared.staging, shared), 0);
         while at < bytes || !reading.is_idle() {
             if at < bytes && reading.bytes() <= shared.staging.part() {
                 let part = (bytes - at).min(shared.staging.part());

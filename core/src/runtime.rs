@@ -1,354 +1,27 @@
 //! The runtime: what a program makes first and lets go last.
 
-use std::ops::Deref;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::context::Context;
-use crate::driver::{Call, Driver, HostPointer, Image, Priority, Progress};
+pub use crate::config::{Config, ReclaimMode};
+use crate::driver::{Call, Driver, HostPointer, Image, Priority};
 use crate::error::{Error, Misuse, Result};
 use crate::hold::{MayWait, Place, is_within};
 use crate::kernel::Module;
 use crate::life::Phase;
 use crate::pinned::Pinned;
-use crate::pool::Pool;
 use crate::queue::Stream;
-use crate::reclaim::{Ask, Reclaim};
-use crate::registration::{HostRange, Pins, device_address};
-use crate::staging::Staging;
+use crate::reclaim::Ask;
+use crate::registration::{HostRange, device_address};
+pub use crate::shared::ShutdownReport;
+use crate::shared::{Anchor, Ending, Shared};
 use crate::stream::StreamState;
-use crate::sync::clock::{self, Instant};
-use crate::sync::{Arc, Mutex, coop, thread};
+use crate::sync::Arc;
+use crate::sync::clock;
 
 /// Elements of buffers: plain data, any bit pattern valid.
 pub trait Element: bytemuck::Pod + Send + Sync {}
 impl<T: bytemuck::Pod + Send + Sync> Element for T {}
-
-/// Who releases what is let go.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ReclaimMode {
-    /// A thread of the runtime's own.
-    #[default]
-    Worker,
-    /// Whoever calls [`Runtime::poll`]; without such calls nothing is released before [`Runtime::shutdown`].
-    Manual,
-}
-
-/// How a runtime is made. `Config::default()` suits most.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Config {
-    /// Who releases what is let go. Default: [`ReclaimMode::Worker`].
-    pub reclaim: ReclaimMode,
-    /// The most streams that the pool makes; at least 1. Default: 64.
-    pub streams_max: usize,
-    /// Things that may lie retired before a call that makes new ones first helps to release; a drop never does.
-    /// Default: 65,536.
-    pub retired_max: usize,
-    /// Things that may lie retired after that. A call that makes new ones, and finds as many although it has helped, is
-    /// refused with [`Error::Backlog`]: so what was let go while the device stands still is bounded. Default: 262,144.
-    pub backlog_max: usize,
-    /// Adopted streams that there may be. Those count whose handles live, those whose work has not ended, and those
-    /// that were given up. One more is refused with [`Error::Backlog`]. Default: 4,096.
-    pub adopted_max: usize,
-    /// The most page-locked memory that copies from and to other host memory are staged in, in bytes; at
-    /// least 64 KiB. A copy that finds no room waits for earlier ones. What such memory there is, is in
-    /// [`Stats::staging`]; it grows as it is needed. Default: 64 MiB.
-    pub staging_max: usize,
-    /// How long the end of the last handle lets the worker drain, where nobody called [`Runtime::shutdown`].
-    /// Default: 10 seconds.
-    pub drain: Duration,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            reclaim: ReclaimMode::Worker,
-            streams_max: 64,
-            retired_max: 1 << 16,
-            backlog_max: 1 << 18,
-            adopted_max: 1 << 12,
-            staging_max: 64 << 20,
-            drain: Duration::from_secs(10),
-        }
-    }
-}
-
-impl Config {
-    /// The same with this way of reclaiming.
-    #[must_use]
-    pub fn reclaim(mut self, mode: ReclaimMode) -> Self {
-        self.reclaim = mode;
-        self
-    }
-
-    /// The same with at most `streams` pooled streams.
-    #[must_use]
-    pub fn streams_max(mut self, streams: usize) -> Self {
-        self.streams_max = streams.max(1);
-        self
-    }
-
-    /// The same with at most `things` things that lie retired, and a quarter of them before makers help to release.
-    #[must_use]
-    pub fn backlog_max(mut self, things: usize) -> Self {
-        self.backlog_max = things;
-        self.retired_max = self.retired_max.min(things / 4);
-        self
-    }
-
-    /// The same with at most `streams` adopted streams.
-    #[must_use]
-    pub fn adopted_max(mut self, streams: usize) -> Self {
-        self.adopted_max = streams;
-        self
-    }
-
-    /// The same with at most `bytes` bytes of staging memory.
-    #[must_use]
-    pub fn staging_max(mut self, bytes: usize) -> Self {
-        self.staging_max = bytes;
-        self
-    }
-}
-
-/// Everything that handles share. The worker holds it as well.
-#[derive(Debug)]
-pub struct Shared<D: Driver> {
-    pub(crate) context: Context<D>,
-    pub(crate) pool: Pool<D>,
-    pub(crate) pins: Pins<D>,
-    pub(crate) reclaim: Reclaim<D>,
-    pub(crate) staging: Staging<D>,
-    pub(crate) captures: crate::capture::Sessions<D>,
-    pub(crate) config: Config,
-    /// Whether somebody shuts down: the worker then leaves the end to it. A lock, so that who sees the life closed by a
-    /// shutdown sees this as well.
-    is_shutting_down: Mutex<bool>,
-    // std, outside the facade: taken by the one who shuts down.
-    worker: std::sync::Mutex<Option<thread::JoinHandle<()>>>,
-}
-
-/// What every handle holds. When the last is gone, the worker drains and ends.
-#[derive(Debug)]
-pub struct Anchor<D: Driver> {
-    shared: Arc<Shared<D>>,
-}
-
-impl<D: Driver> Deref for Anchor<D> {
-    type Target = Shared<D>;
-
-    fn deref(&self) -> &Shared<D> {
-        &self.shared
-    }
-}
-
-impl<D: Driver> Drop for Anchor<D> {
-    fn drop(&mut self) {
-        // No handle is left that could be given work.
-        self.shared.context.life.advance(Phase::Draining);
-        self.shared.reclaim.signal.raise();
-    }
-}
-
-/// How a shutdown goes about it.
-#[derive(Clone, Copy, Debug)]
-struct Ending {
-    /// When what is left is leaked.
-    end: Instant,
-    /// Things that the calling thread is releasing itself: an owner's drop may shut down, and its own thing ends after it.
-    in_hand: usize,
-    /// Whether the calling thread captures: that capture ends after it too.
-    in_capture: bool,
-}
-
-/// How many moments of 50 microseconds a call that finds too much retired gives to whoever is on turn.
-const MOMENTS_MAX: u32 = 200;
-
-/// What a shutdown may take longer than it was given: for what takes no time on a machine that is not too busy.
-const GRACE: Duration = Duration::from_millis(500);
-/// What a worker that is not stuck gets of it.
-const WORKER_GRACE: Duration = Duration::from_millis(100);
-
-impl<D: Driver> Shared<D> {
-    /// Refuses new work from now on: at every stream, and where things are made.
-    fn close_to_work(&self) {
-        self.context.life.advance(Phase::Draining);
-        self.pool.close();
-        self.reclaim.signal.raise();
-    }
-
-    /// Whether the last handle is gone, or a shutdown has begun.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.context.life.is_past(Phase::Draining)
-    }
-
-    /// Whether a shutdown will end the runtime, when its own deadline says.
-    pub(crate) fn is_shutting_down(&self) -> bool {
-        *self.is_shutting_down.lock()
-    }
-
-    /// Whether shutdown has taken over from the worker.
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.context.life.is_past(Phase::Shut)
-    }
-
-    /// Sends the worker home; it may be in a driver call that does not return, so not for ever.
-    fn stop_worker(&self, ending: Ending) {
-        self.context.life.advance(Phase::Shut);
-        self.reclaim.signal.raise();
-        let worker = self.worker.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-        let Some(worker) = worker.filter(|_| ending.in_hand == 0) else { return };
-        // A little grace where the deadline has passed: a worker that is not stuck goes at once.
-        let end = ending.end.max(clock::after(WORKER_GRACE));
-        let mut tries = 0;
-        while !worker.is_finished() && clock::now() < end {
-            thread::pause_brief(&mut tries);
-        }
-        if worker.is_finished() {
-            drop(worker.join());
-        }
-    }
-
-    /// Refuses new work after shutdown, and where too much is retired and waits (R12); helps with it before.
-    pub(crate) fn check_open(&self) -> Result<()> {
-        self.context.life.check_open()?;
-        self.check_backlog()?;
-        self.context.check_alive()
-    }
-
-    /// Helps to release when the retired have become many, and refuses what would add to them when that is not enough
-    /// (R12).
-    fn check_backlog(&self) -> Result<()> {
-        if self.reclaim.pending() > self.config.retired_max {
-            return self.relieve(self.config.backlog_max, || self.reclaim.pending());
-        }
-        Ok(())
-    }
-
-    /// Takes a turn, after which less than `max` of `count` must be left.
-    #[cold]
-    fn relieve(&self, max: usize, count: impl Fn() -> usize) -> Result<()> {
-        for moments in 0.. {
-            self.reclaim.turn(&self.context, &self.pins, Ask::Query);
-            let pending = count();
-            if pending < max || self.context.lost().is_some() {
-                break;
-            }
-            // Who is on turn may be about to release it all.
-            if moments == MOMENTS_MAX || !self.reclaim.is_on_turn() || MayWait::here().is_err() {
-                return Err(Error::Backlog { pending, max });
-            }
-            thread::pause();
-        }
-        Ok(())
-    }
-
-    /// Destroys the idle streams; whether none is left but those that are leased or in quarantine. What was released in
-    /// a stream's order may still run there.
-    pub(crate) fn streams_are_gone(&self) -> bool {
-        if self.context.lost().is_some() {
-            return true;
-        }
-        self.give_back_staging();
-        self.pool.trim(&self.context);
-        let streams = self.pool.figures();
-        streams.alive <= streams.leased + streams.quarantined
-    }
-
-    /// Gives back the staging memory that nothing uses, if all that the pool's streams were given has run: it waits for
-    /// the device (R5).
-    fn give_back_staging(&self) {
-        let is_over = |state: &Arc<StreamState<D>>| {
-            if state.is_broken() {
-                return true;
-            }
-            // S6. As a guest: another thread may trim the pool meanwhile.
-            let Some(_guest) = state.visit(state.timeline.horizon().number()) else { return true };
-            matches!(state.query(&self.context), Some(Ok(Progress::Complete)))
-        };
-        if self.staging.has_slabs() && self.pool.streams().iter().all(is_over) {
-            self.staging.shrink(self);
-        }
-    }
-
-    /// Releases the runtime's own objects when nothing needs them any more, or time is up. What a capture, or whoever has
-    /// a gate, keeps from being had now stays.
-    pub(crate) fn tear_down(&self) {
-        self.context.life.advance(Phase::Shut);
-        self.context.captures.close();
-        self.reclaim.close(&self.context, &self.pins);
-        let may_call = || self.context.lost().is_none() && !self.context.life.is_past(Phase::Gone);
-        if may_call() {
-            self.give_back_staging();
-        }
-        self.staging.close(self);
-        if may_call() {
-            self.pool.trim(&self.context);
-        }
-        if may_call() {
-            self.captures.clear(&self.context);
-        }
-        // Those in quarantine are never destroyed, but their events are nobody's any more.
-        for state in self.pool.streams().iter().filter(|state| state.is_broken()) {
-            if may_call() {
-                state.destroy_event_unless_held(&self.context);
-            }
-        }
-    }
-
-    /// Drains until nothing waits or time is up, and gives back what the runtime owns.
-    fn wind_up(&self, ending: Ending) {
-        let goes_on = || clock::now() < ending.end && !self.is_stopped();
-        let turn = || self.reclaim.turn(&self.context, &self.pins, Ask::Query).total();
-        let mut tries = 0;
-        while turn() > ending.in_hand && goes_on() {
-            thread::pause_brief(&mut tries);
-        }
-        let mut tries = 0;
-        let is_over = || {
-            self.streams_are_gone() && (ending.in_capture || self.captures.out() == 0) && self.staging.is_settled(self)
-        };
-        while !is_over() && goes_on() {
-            thread::pause_brief(&mut tries);
-        }
-        self.stop_worker(ending);
-        self.tear_down();
-    }
-
-    /// [`wind_up`](Self::wind_up) on a thread of its own, which is left behind where a driver call does not return. Under a
-    /// scheduler that runs the program's threads one at a time, here.
-    fn wind_up_in_time(this: &Arc<Self>, ending: Ending) {
-        let aside = || {
-            let shared = this.clone();
-            thread::aside("tenure-shutdown", move || shared.wind_up(ending))
-        };
-        let is_scheduled = cfg!(mc_loom) || coop::thread_id().is_some();
-        let aside = if is_scheduled { None } else { aside() };
-        let Some(aside) = aside else { return this.wind_up(ending) };
-        let end = ending.end.max(clock::now()) + GRACE;
-        if !aside.has_ended_by(end) {
-            this.context.life.advance(Phase::Shut);
-            this.context.life.advance(Phase::Gone);
-            this.context.captures.close();
-            this.reclaim.close(&this.context, &this.pins);
-        }
-    }
-
-    fn report(&self, ending: Ending) -> ShutdownReport {
-        let (pins_live, _, pins_quarantined) = self.pins.census();
-        // Relaxed: a figure.
-        let own = self.reclaim.figures.streams_left.load(Ordering::Relaxed);
-        let own = usize::try_from(own).unwrap_or(usize::MAX).saturating_add(self.captures.out());
-        ShutdownReport {
-            leaked: self.reclaim.leaked().saturating_sub(ending.in_hand),
-            streams_left: self.pool.figures().alive.saturating_add(own),
-            pins_left: pins_live + self.pins.ceded(),
-            pins_quarantined,
-            lost: self.context.lost().map(Error::Lost),
-        }
-    }
-}
 
 /// A device with its streams, memory and pins.
 ///
@@ -402,20 +75,9 @@ impl<D: Driver> Runtime<D> {
     /// # Errors
     /// As for [`new`](Self::new).
     pub fn with(driver: D, config: Config) -> Result<Self> {
-        let shared = Arc::new(Shared {
-            context: Context::new(driver),
-            pool: Pool::new(config.streams_max),
-            pins: Pins::new(),
-            reclaim: Reclaim::new(),
-            staging: Staging::new(config.staging_max),
-            captures: crate::capture::Sessions::new(),
-            config,
-            is_shutting_down: Mutex::new(false),
-            worker: std::sync::Mutex::new(None),
-        });
+        let shared = Arc::new(Shared::new(driver, config));
         if shared.config.reclaim == ReclaimMode::Worker {
-            let worker = crate::worker::start(shared.clone());
-            *shared.worker.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = worker;
+            shared.has_worker(crate::worker::start(shared.clone()));
         }
         Ok(Self { anchor: Arc::new(Anchor { shared }) })
     }
@@ -607,8 +269,7 @@ impl<D: Driver> Runtime<D> {
     pub fn shutdown(self, deadline: Duration) -> ShutdownReport {
         let shared = self.anchor.shared.clone();
         if !shared.context.life.is_inherited() {
-            // Before the life closes, which the last handle does too.
-            *shared.is_shutting_down.lock() = true;
+            shared.begin_shutdown();
         }
         drop(self);
         let ending = Ending {
@@ -648,29 +309,4 @@ pub struct Stats {
     pub retired_pending: usize,
     pub captures: usize,
     pub staging: crate::staging::Figures,
-}
-
-/// What a shutdown could not give back.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ShutdownReport {
-    /// Things leaked in the life of the runtime: their work did not end within the deadline, or will never be known to
-    /// have ended, or their release failed.
-    pub leaked: usize,
-    /// Streams that are leased or busy still.
-    pub streams_left: usize,
-    /// Registrations that live handles hold still; and those of memory that the caller vouches for
-    /// ([`Runtime::wrap_raw`]), given up here, that other runtimes of the process hold.
-    pub pins_left: usize,
-    /// Registrations in quarantine.
-    pub pins_quarantined: usize,
-    /// The error that took the device away.
-    pub lost: Option<Error>,
-}
-
-impl ShutdownReport {
-    /// Whether everything was given back.
-    pub fn is_clean(&self) -> bool {
-        *self == Self::default()
-    }
 }

@@ -21,12 +21,12 @@ use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use crate::base::Base;
 use crate::driver::{Call, Driver, ErrorKind, HostAccess, HostPointer, Location};
 use crate::error::{Error, Result};
 use crate::hold::MayWait;
 use crate::ownership::Point;
 use crate::reclaim::{Resource, Retired, free_slab};
-use crate::runtime::{Anchor, Shared};
 use crate::stream::{Role, StreamState};
 use crate::sync::{Arc, Mutex, thread};
 
@@ -59,7 +59,7 @@ pub struct Staging<D: Driver> {
     /// How often a copy waited for room. Outside the facade: it decides nothing.
     waits: AtomicU64,
     /// Bytes that graphs have page-locked. As above.
-    in_graphs: AtomicUsize,
+    pub(crate) in_graphs: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -121,8 +121,8 @@ impl<D: Driver> Staging<D> {
     /// # Errors
     /// `InsideHold` where it would wait in a `use_on` closure; `InsideCapture` where a wait would break the calling
     /// thread's capture; `Closed`, `Lost`, the driver's.
-    pub fn take(&self, shared: &Shared<D>, stream: &StreamState<D>, bytes: usize) -> Result<Option<Staged<'_, D>>> {
-        if let Some(staged) = self.take_now(shared, stream, bytes)? {
+    pub fn take(&self, base: &Base<D>, stream: &StreamState<D>, bytes: usize) -> Result<Option<Staged<'_, D>>> {
+        if let Some(staged) = self.take_now(base, stream, bytes)? {
             return Ok(Some(staged));
         }
         let mut may = MayWait::here()?;
@@ -131,13 +131,13 @@ impl<D: Driver> Staging<D> {
         for looks in 0.. {
             // No more than there is, where more is not to be had.
             let part = bytes.min(self.part()).min(self.shelf.lock().slabs.usable());
-            if let Some(staged) = self.take_now(shared, stream, part)? {
+            if let Some(staged) = self.take_now(base, stream, part)? {
                 return Ok(Some(staged));
             }
             if !self.has_slabs() {
                 return Ok(None);
             }
-            self.wait_for_room(shared, stream, &mut may, looks)?;
+            self.wait_for_room(base, stream, &mut may, looks)?;
         }
         Ok(None)
     }
@@ -153,14 +153,14 @@ impl<D: Driver> Staging<D> {
     }
 
     /// As [`take`](Self::take), for all of it, without a wait. `None`: there is no room now.
-    pub fn take_now(&self, shared: &Shared<D>, stream: &StreamState<D>, bytes: usize) -> Result<Option<Staged<'_, D>>> {
-        shared.context.check_open()?;
+    pub fn take_now(&self, base: &Base<D>, stream: &StreamState<D>, bytes: usize) -> Result<Option<Staged<'_, D>>> {
+        base.context.check_open()?;
         if let Some(staged) = self.take_free(stream, bytes)? {
             return Ok(Some(staged));
         }
         // Page-locking memory, and asking, can take long: not where a gate is held.
         let is_held = MayWait::here().is_err();
-        if self.land(shared)
+        if self.land(base)
             && let Some(staged) = self.take_free(stream, bytes)?
         {
             return Ok(Some(staged));
@@ -168,12 +168,12 @@ impl<D: Driver> Staging<D> {
         if is_held {
             return Ok(None);
         }
-        if self.ask(shared, Asked::Pooled)
+        if self.ask(base, Asked::Pooled)
             && let Some(staged) = self.take_free(stream, bytes)?
         {
             return Ok(Some(staged));
         }
-        while self.grow(shared, bytes)? {
+        while self.grow(base, bytes)? {
             if let Some(staged) = self.take_free(stream, bytes)? {
                 return Ok(Some(staged));
             }
@@ -192,7 +192,7 @@ impl<D: Driver> Staging<D> {
 
     /// Page-locks one slab more. `false`: the limit is reached, a capture stands in the way, or memory is short and
     /// there is some to wait for.
-    fn grow(&self, shared: &Shared<D>, bytes: usize) -> Result<bool> {
+    fn grow(&self, base: &Base<D>, bytes: usize) -> Result<bool> {
         let (size, has_some) = {
             let mut shelf = self.shelf.lock();
             let has_some = shelf.slabs.slabs() > 0;
@@ -202,7 +202,7 @@ impl<D: Driver> Staging<D> {
             let Some(size) = shelf.slabs.reserve(bytes) else { return Ok(false) };
             (size, has_some)
         };
-        let made = shared.context.guarded_now(Call::HostAlloc, |driver| driver.host_alloc(size));
+        let made = base.context.guarded_now(Call::HostAlloc, |driver| driver.host_alloc(size));
         let mut shelf = self.shelf.lock();
         match made {
             Some(Ok(base)) => {
@@ -225,7 +225,7 @@ impl<D: Driver> Staging<D> {
     }
 
     /// Asks the streams that staging memory waits for how far they have come. Says whether memory came free.
-    fn ask(&self, shared: &Shared<D>, asked: Asked) -> bool {
+    fn ask(&self, base: &Base<D>, asked: Asked) -> bool {
         let mut streams: BTreeMap<_, Point<D>> = BTreeMap::new();
         for point in self.shelf.lock().slabs.waiting() {
             streams.insert(point.stream.id(), point.clone());
@@ -237,29 +237,29 @@ impl<D: Driver> Staging<D> {
         for point in streams.values().filter(may_ask) {
             if let Some(_guest) = point.stream.visit(point.number) {
                 // What it says is kept with the stream.
-                drop(point.stream.query(&shared.context));
+                drop(point.stream.query(&base.context));
             }
         }
-        self.land(shared);
-        self.tidy(shared)
+        self.land(base);
+        self.tidy(base)
     }
 
     /// Frees what is done, and counts as leaked what will never be. Says whether anything came of it.
-    pub fn tidy(&self, shared: &Shared<D>) -> bool {
+    pub fn tidy(&self, base: &Base<D>) -> bool {
         let mut shelf = self.shelf.lock();
         let any = shelf.slabs.sweep();
         let leaked = shelf.slabs.take_lost();
         drop(shelf);
-        shared.reclaim.count_leaked(leaked);
+        base.reclaim.count_leaked(leaked);
         any
     }
 
     /// Whether nothing is staged any more, but what will never be known to have ended. Asks the streams.
-    pub fn is_settled(&self, shared: &Shared<D>) -> bool {
-        if shared.context.lost().is_some() || self.shelf.lock().slabs.is_idle() {
+    pub fn is_settled(&self, base: &Base<D>) -> bool {
+        if base.context.lost().is_some() || self.shelf.lock().slabs.is_idle() {
             return true;
         }
-        self.ask(shared, Asked::All);
+        self.ask(base, Asked::All);
         self.shelf.lock().slabs.is_idle()
     }
 
@@ -275,14 +275,14 @@ impl<D: Driver> Staging<D> {
     }
 
     /// Waits until there may be more room.
-    fn wait_for_room(&self, shared: &Shared<D>, stream: &StreamState<D>, may: &mut MayWait, looks: u32) -> Result<()> {
-        shared.context.check_alive()?;
+    fn wait_for_room(&self, base: &Base<D>, stream: &StreamState<D>, may: &mut MayWait, looks: u32) -> Result<()> {
+        base.context.check_alive()?;
         let Some(oldest) = self.oldest(stream, looks) else {
             // Nothing is left to the device: other threads are about to copy out, or to submit.
             thread::pause();
             return Ok(());
         };
-        match oldest.wait(&shared.context, may) {
+        match oldest.wait(&base.context, may) {
             Ok(()) => Ok(()),
             Err(error @ (Error::Lost(_) | Error::Misuse(_))) => Err(error),
             // The stream was given up, and with it its staging memory.
@@ -291,11 +291,11 @@ impl<D: Driver> Staging<D> {
     }
 
     /// Copies out what downloads have ready and nobody fetched. Says whether there was any.
-    fn land(&self, shared: &Shared<D>) -> bool {
+    fn land(&self, base: &Base<D>) -> bool {
         let landings: Vec<_> = self.shelf.lock().landings.values().cloned().collect();
         let mut landed = false;
         for landing in landings {
-            landed |= landing.land(shared);
+            landed |= landing.land(self, base);
         }
         landed
     }
@@ -321,35 +321,35 @@ impl<D: Driver> Staging<D> {
     }
 
     /// Lets go of the slabs that nothing uses: the worker gives them back.
-    pub fn trim(&self, shared: &Shared<D>) {
+    pub fn trim(&self, base: &Base<D>) {
         let idle = self.shelf.lock().slabs.trim();
-        for base in idle {
-            shared.reclaim.retire(Retired { resource: Resource::Slab(base), points: Default::default() });
+        for slab in idle {
+            base.reclaim.retire(Retired { resource: Resource::Slab(slab), points: Default::default() });
         }
     }
 
     /// Gives back the slabs that nothing uses: where the device is idle, since that waits for it.
-    pub fn shrink(&self, shared: &Shared<D>) {
-        self.is_settled(shared);
+    pub fn shrink(&self, base: &Base<D>) {
+        self.is_settled(base);
         let idle = self.shelf.lock().slabs.trim();
-        for base in idle {
-            let freed = free_slab(&shared.context, base);
+        for slab in idle {
+            let freed = free_slab(&base.context, slab);
             if !matches!(freed, Some(Ok(()))) {
-                shared.reclaim.count_leaked(1);
+                base.reclaim.count_leaked(1);
             }
             if let Some(Err(error)) = freed {
-                shared.context.keep_untold(error);
+                base.context.keep_untold(error);
             }
         }
     }
 
     /// Ends all staging. What is in use stays, and so does its slab (P11).
-    pub fn close(&self, shared: &Shared<D>) {
+    pub fn close(&self, base: &Base<D>) {
         let mut shelf = self.shelf.lock();
         shelf.closed = true;
         let leaked = shelf.slabs.take_lost() + shelf.slabs.runs();
         drop(shelf);
-        shared.reclaim.count_leaked(leaked);
+        base.reclaim.count_leaked(leaked);
     }
 
     /// Its figures.
@@ -413,16 +413,16 @@ impl<D: Driver> Staged<'_, D> {
 
     /// Has `stream` tell how far it has come, where much was staged on it: who waits for room then waits for no work
     /// behind the copies.
-    pub fn have_told(&self, shared: &Shared<D>, stream: &Arc<StreamState<D>>) {
-        let can_tell = shared.context.capabilities.host_functions && matches!(stream.role, Role::Pooled(_));
+    pub fn have_told(&self, base: &Base<D>, stream: &Arc<StreamState<D>>) {
+        let can_tell = base.context.capabilities.host_functions && matches!(stream.role, Role::Pooled(_));
         if !self.should_tell || !can_tell {
             return;
         }
         let (mark, told) = (stream.timeline.mark(), stream.clone());
         let function = std::sync::Arc::new(move || told.timeline.reach(mark));
-        if let Err(error) = shared.context.driver.launch_host_function(&stream.raw, function) {
+        if let Err(error) = base.context.driver.launch_host_function(&stream.raw, function) {
             // Then the streams are asked. A sticky error is noted.
-            drop(shared.context.fail(Call::LaunchHostFunction, &error));
+            drop(base.context.fail(Call::LaunchHostFunction, &error));
         }
     }
 }
@@ -432,44 +432,6 @@ impl<D: Driver> Drop for Staged<'_, D> {
         let mut shelf = self.staging.shelf.lock();
         // R4. Something unwound, and the device may be using it.
         self.pieces.iter().for_each(|piece| shelf.slabs.give_up(piece));
-    }
-}
-
-/// Page-locked memory of one graph, which a copy of it reads at every launch. It is no part of the bounded staging
-/// memory, which it would use up for as long as the graph lives.
-#[derive(Debug)]
-pub struct Block<D: Driver> {
-    start: HostPointer,
-    bytes: usize,
-    anchor: Arc<Anchor<D>>,
-}
-
-impl<D: Driver> Block<D> {
-    /// A block that holds the bytes of `from`. `None`: no such memory is to be had now without a wait.
-    pub fn holding(anchor: &Arc<Anchor<D>>, from: &[u8]) -> Option<Self> {
-        let made = anchor.context.guarded_now(Call::HostAlloc, |driver| driver.host_alloc(from.len()));
-        let (start, bytes) = (made?.ok()?, from.len());
-        anchor.context.driver.host_accessed(start, bytes, HostAccess::ReadWrite);
-        // SAFETY: T1. The driver just gave these bytes to us alone.
-        unsafe { start.0.as_ptr().copy_from_nonoverlapping(from.as_ptr(), bytes) };
-        // Relaxed: a figure.
-        anchor.staging.in_graphs.fetch_add(bytes, Ordering::Relaxed);
-        Some(Self { start, bytes, anchor: anchor.clone() })
-    }
-
-    /// Where it lies.
-    pub fn start(&self) -> HostPointer {
-        self.start
-    }
-}
-
-impl<D: Driver> Drop for Block<D> {
-    fn drop(&mut self) {
-        // Relaxed: a figure.
-        self.anchor.staging.in_graphs.fetch_sub(self.bytes, Ordering::Relaxed);
-        // C4. The graph and its executables are gone, and their launches have completed.
-        let resource = Resource::Slab(self.start);
-        self.anchor.reclaim.retire(Retired { resource, points: Default::default() });
     }
 }
 
@@ -528,37 +490,37 @@ impl<D: Driver> Landing<D> {
     }
 
     /// Copies out what has completed. Says whether there was any.
-    fn land(&self, shared: &Shared<D>) -> bool {
+    fn land(&self, staging: &Staging<D>, base: &Base<D>) -> bool {
         let mut inner = self.inner.lock();
         let mut any = false;
         while inner.staged.front().is_some_and(|part| part.point.is_complete())
             && let Some(part) = inner.staged.pop_front()
         {
-            copy_out(&shared.context.driver, &part.piece, inner.start.offset(part.offset));
-            shared.staging.give_back(&part.piece);
+            copy_out(&base.context.driver, &part.piece, inner.start.offset(part.offset));
+            staging.give_back(&part.piece);
             any = true;
         }
         any
     }
 
     /// The memory, filled: all copies have completed. `None` when it was fetched before.
-    pub fn fetch(&self, shared: &Shared<D>) -> Option<Box<dyn Any + Send>> {
-        self.land(shared);
+    pub fn fetch(&self, staging: &Staging<D>, base: &Base<D>) -> Option<Box<dyn Any + Send>> {
+        self.land(staging, base);
         let mut inner = self.inner.lock();
         let is_whole = inner.staged.is_empty();
         inner.memory.take().filter(|_| is_whole)
     }
 
     /// Nobody wants it: what is on its way is free when its copies have completed.
-    pub fn abandon(&self, shared: &Shared<D>) {
+    pub fn abandon(&self, staging: &Staging<D>, base: &Base<D>) {
         let (staged, memory, direct) = {
             let mut inner = self.inner.lock();
             (std::mem::take(&mut inner.staged), inner.memory.take(), inner.direct.take())
         };
-        staged.iter().for_each(|part| shared.staging.give_back(&part.piece));
+        staged.iter().for_each(|part| staging.give_back(&part.piece));
         if let (Some(memory), Some(point)) = (memory, direct.filter(|point| !point.is_complete())) {
             // The device writes to it: it waits with the rest.
-            shared.reclaim.retire(Retired { resource: Resource::Kept(memory), points: [point].into_iter().collect() });
+            base.reclaim.retire(Retired { resource: Resource::Kept(memory), points: [point].into_iter().collect() });
         }
     }
 }
@@ -574,14 +536,15 @@ fn copy_out<D: Driver>(driver: &D, piece: &Piece<HostPointer>, to: HostPointer) 
 /// Copies of a read on their way through staging, for a reader that waits itself.
 #[derive(Debug)]
 pub struct Reading<'a, D: Driver> {
-    shared: &'a Shared<D>,
+    staging: &'a Staging<D>,
+    base: &'a Base<D>,
     parts: VecDeque<Part<D>>,
 }
 
 impl<'a, D: Driver> Reading<'a, D> {
     /// Nothing is on its way yet.
-    pub fn new(shared: &'a Shared<D>) -> Self {
-        Self { shared, parts: VecDeque::new() }
+    pub fn new(staging: &'a Staging<D>, base: &'a Base<D>) -> Self {
+        Self { staging, base, parts: VecDeque::new() }
     }
 
     /// Whether nothing is on its way.
@@ -613,10 +576,10 @@ impl<'a, D: Driver> Reading<'a, D> {
     /// `Lost`, `StreamBroken`, the driver's: then nothing was copied.
     pub unsafe fn land_next(&mut self, start: HostPointer, may: &mut MayWait) -> Result<()> {
         let Some(part) = self.parts.front() else { return Ok(()) };
-        part.point.wait(&self.shared.context, may)?;
-        copy_out(&self.shared.context.driver, &part.piece, start.offset(part.offset));
+        part.point.wait(&self.base.context, may)?;
+        copy_out(&self.base.context.driver, &part.piece, start.offset(part.offset));
         if let Some(part) = self.parts.pop_front() {
-            self.shared.staging.give_back(&part.piece);
+            self.staging.give_back(&part.piece);
         }
         Ok(())
     }
@@ -625,6 +588,6 @@ impl<'a, D: Driver> Reading<'a, D> {
 impl<D: Driver> Drop for Reading<'_, D> {
     fn drop(&mut self) {
         // What did not arrive is free when its copies have completed.
-        self.parts.iter().for_each(|part| self.shared.staging.give_back(&part.piece));
+        self.parts.iter().for_each(|part| self.staging.give_back(&part.piece));
     }
 }

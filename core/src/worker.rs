@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::driver::Driver;
 use crate::error::Misuse;
 use crate::reclaim::{Ask, Left};
-use crate::runtime::Shared;
+use crate::shared::Shared;
 use crate::sync::Arc;
 use crate::sync::clock;
 use crate::sync::thread::{self, JoinHandle};
