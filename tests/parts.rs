@@ -14,7 +14,7 @@ use tenure::ownership::{Access, Record, Use, submit};
 use tenure::pool::Pool;
 use tenure::reclaim::{Ask, Left, Notice, Reclaim, Resource, Retired};
 use tenure::registration::{HostRange, Pins, Request};
-use tenure::stream::{Kind, StreamState};
+use tenure::stream_state::{Kind, StreamState};
 use tenure_sim::drive::Drive;
 use tenure_sim::driver::Sim;
 use tenure_sim::profile::Profile;

@@ -375,7 +375,15 @@ fn functions_are_short() {
 /// Functions with their lengths in lines, by indentation: rustfmt closes a function at the column that it opens at.
 fn functions(text: &str) -> BTreeMap<String, usize> {
     let (mut found, mut open): (_, Vec<(usize, String, usize)>) = (BTreeMap::new(), Vec::new());
+    // A declaration without a body ends at its semicolon.
+    let mut in_head = false;
     for (number, line) in text.lines().enumerate() {
+        if in_head && line.trim_end().ends_with(['{', ';']) {
+            in_head = false;
+            if line.trim_end().ends_with(';') {
+                open.pop();
+            }
+        }
         let indent = line.len() - line.trim_start().len();
         if line.trim() == "}"
             && let Some(index) = open.iter().rposition(|(column, ..)| *column == indent)
@@ -389,6 +397,7 @@ fn functions(text: &str) -> BTreeMap<String, usize> {
         let ends_here = line.trim_end().ends_with(['}', ';']);
         if !name.is_empty() && !ends_here && before.split_whitespace().all(|word| modifiers.contains(&word)) {
             open.push((indent, name, number));
+            in_head = !line.trim_end().ends_with('{');
         }
     }
     found

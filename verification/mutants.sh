@@ -7,8 +7,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 command -v cargo-mutants >/dev/null || { echo "SKIPPED: \`cargo install cargo-mutants --locked\` brings it"; exit 77; }
-files=(point registration process/table reclaim reclaim/state worker ownership ownership/state stream/follow
-    stream pool/state accept adopted ask pool context capture capture_gate event staging staging/state life sync/biased)
+files=(point registration process/table reclaim reclaim/state worker ownership ownership/state stream_state/follow
+    stream_state pool/state accept adopted ask pool context capture capture_gate event staging staging/state life sync/biased)
 [ $# = 0 ] || files=("$@")
 given=()
 for file in "${files[@]}"; do given+=(-f "core/src/$file.rs"); done

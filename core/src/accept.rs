@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::driver::{Call, Driver};
 use crate::error::{Error, Result};
 use crate::point::{Accepted, Number};
-use crate::stream::{Gate, Role, StreamState};
+use crate::stream_state::{Gate, Role, StreamState};
 
 impl<D: Driver> StreamState<D> {
     /// Makes a driver call that enqueues on the stream, under the stream's own gate, and numbers what was accepted. There

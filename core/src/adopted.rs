@@ -19,8 +19,8 @@
 use crate::context::Context;
 use crate::driver::{Call, Capabilities, Driver, Priority, Timing};
 use crate::error::{Error, Result};
-use crate::stream::adoption::Adoption;
-use crate::stream::{Kind, Role, StreamState};
+use crate::stream_state::adoption::Adoption;
+use crate::stream_state::{Kind, Role, StreamState};
 use crate::sync::Arc;
 
 impl<D: Driver> StreamState<D> {

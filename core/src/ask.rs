@@ -4,8 +4,8 @@ use crate::context::Context;
 use crate::driver::{Call, Driver, Progress};
 use crate::error::{Error, Result};
 use crate::hold::MayWait;
-use crate::stream::adoption::End;
-use crate::stream::{Point, Role, StreamState};
+use crate::stream_state::adoption::End;
+use crate::stream_state::{Point, Role, StreamState};
 
 impl<D: Driver> Point<D> {
     /// Waits until it has completed.

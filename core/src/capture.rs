@@ -32,19 +32,20 @@ use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
 
-use crate::buffer::{Backing, Region, Storage};
 use crate::driver::{Call, CaptureMode, Driver, GraphDescription, HostAccess, HostPointer, Priority};
 use crate::error::{Error, Misuse, Result};
 use crate::hold::{MayWait, Place, within};
 use crate::id::ResourceId;
 use crate::kernel::{Kernel, Loaded};
+use crate::memory::{Backing, Memory, Region, Storage, UseSet};
 use crate::ownership::{Access, Record, Use, join, submit};
-use crate::queue::{Memory, Stream, Submit, UseSet, snapshot, write_kept};
+use crate::queue::{Submit, snapshot, write_kept};
 use crate::reclaim::{Resource, Retired};
 use crate::runtime::Runtime;
 use crate::sealed::Sealed;
 use crate::shared::Anchor;
-use crate::stream::StreamState;
+use crate::stream::Stream;
+use crate::stream_state::StreamState;
 use crate::sync::{Arc, Mutex};
 
 #[doc(hidden)]
@@ -358,9 +359,10 @@ impl<D: Driver> Submit<D> for Capture<'_, D> {
         self.session.listed.lock().kept.push(memory);
     }
 
-    fn executing(&self) -> Result<Stream<D>> {
+    /// On a stream that executes: the allocation is no node of the graph (C2).
+    fn allocate(&self, bytes: usize, align: usize) -> Result<Backing<D>> {
         let state = self.session.anchor.pool.claim(&self.session.anchor.context, Priority::Normal)?;
-        Ok(Stream::new(self.session.anchor.clone(), state))
+        Stream::new(self.session.anchor.clone(), state).allocate(bytes, align)
     }
 
     /// The graph owns what it copies from: page-locked memory of its own, or, where none is to be had inside of a

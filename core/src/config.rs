@@ -8,7 +8,7 @@ pub enum ReclaimMode {
     /// A thread of the runtime's own.
     #[default]
     Worker,
-    /// Whoever calls [`Runtime::poll`]; without such calls nothing is released before [`Runtime::shutdown`].
+    /// Whoever calls [`Runtime::poll`](crate::Runtime::poll); without such calls nothing is released before [`Runtime::shutdown`](crate::Runtime::shutdown).
     Manual,
 }
 
@@ -24,16 +24,16 @@ pub struct Config {
     /// Default: 65,536.
     pub retired_max: usize,
     /// Things that may lie retired after that. A call that makes new ones, and finds as many although it has helped, is
-    /// refused with [`Error::Backlog`]: so what was let go while the device stands still is bounded. Default: 262,144.
+    /// refused with [`Error::Backlog`](crate::Error::Backlog): so what was let go while the device stands still is bounded. Default: 262,144.
     pub backlog_max: usize,
     /// Adopted streams that there may be. Those count whose handles live, those whose work has not ended, and those
-    /// that were given up. One more is refused with [`Error::Backlog`]. Default: 4,096.
+    /// that were given up. One more is refused with [`Error::Backlog`](crate::Error::Backlog). Default: 4,096.
     pub adopted_max: usize,
     /// The most page-locked memory that copies from and to other host memory are staged in, in bytes; at
     /// least 64 KiB. A copy that finds no room waits for earlier ones. What such memory there is, is in
-    /// [`Stats::staging`]; it grows as it is needed. Default: 64 MiB.
+    /// [`Stats::staging`](crate::Stats::staging); it grows as it is needed. Default: 64 MiB.
     pub staging_max: usize,
-    /// How long the end of the last handle lets the worker drain, where nobody called [`Runtime::shutdown`].
+    /// How long the end of the last handle lets the worker drain, where nobody called [`Runtime::shutdown`](crate::Runtime::shutdown).
     /// Default: 10 seconds.
     pub drain: Duration,
 }

@@ -8,7 +8,7 @@ use crate::driver::{Call, Capabilities, CaptureMode, Driver, DriverError as _, P
 use crate::error::{DriverFailure, Error, Result};
 use crate::hold::MayWait;
 use crate::life::Life;
-use crate::stream::adoption::Adoptions;
+use crate::stream_state::adoption::Adoptions;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{ArcCell, Mutex};
 

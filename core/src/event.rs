@@ -7,10 +7,11 @@ use crate::error::{Error, Misuse, Result};
 use crate::hold::{MayWait, Place, is_within};
 use crate::ownership::{Point, Points};
 use crate::point::Mark;
-use crate::queue::{Stream, Submit};
+use crate::queue::Submit;
 use crate::reclaim::{Resource, Retired};
 use crate::shared::Anchor;
-use crate::stream::touch::Touch;
+use crate::stream::Stream;
+use crate::stream_state::touch::Touch;
 use crate::sync::{Arc, Mutex};
 
 /// The end of a stream at the time of the record. Made by [`Stream::record`] and [`Stream::record_timed`].
@@ -41,8 +42,34 @@ impl<D: Driver> Drop for Event<D> {
     }
 }
 
+impl<D: Driver> Stream<D> {
+    /// Marks the present end of the stream.
+    ///
+    /// # Errors
+    /// `Lost`, the driver's.
+    pub fn record(&self) -> Result<Event<D>> {
+        Event::record(self, Timing::Disabled)
+    }
+
+    /// Marks the present end of the stream, with the time at which it is reached.
+    ///
+    /// # Errors
+    /// As for [`record`](Self::record).
+    pub fn record_timed(&self) -> Result<Event<D>> {
+        Event::record(self, Timing::Enabled)
+    }
+
+    /// Orders all later work of this stream after `event`.
+    ///
+    /// # Errors
+    /// The driver's; `Misuse::ForeignRuntime`.
+    pub fn wait_event(&self, event: &Event<D>) -> Result<()> {
+        event.order_before(self)
+    }
+}
+
 impl<D: Driver> Event<D> {
-    pub(crate) fn record(stream: &Stream<D>, timing: Timing) -> Result<Self> {
+    fn record(stream: &Stream<D>, timing: Timing) -> Result<Self> {
         let anchor = stream.anchor().clone();
         let context = &anchor.context;
         anchor.check_open()?;
@@ -192,7 +219,7 @@ impl<D: Driver> Event<D> {
         Ok(Duration::try_from_secs_f64(f64::from(milliseconds.max(0.0)) / 1e3).unwrap_or(Duration::MAX))
     }
 
-    pub(crate) fn order_before(&self, stream: &Stream<D>) -> Result<()> {
+    fn order_before(&self, stream: &Stream<D>) -> Result<()> {
         if !Arc::ptr_eq(&self.anchor, stream.anchor()) {
             return Err(Misuse::ForeignRuntime.into());
         }

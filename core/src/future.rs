@@ -11,15 +11,72 @@ use std::ptr::NonNull;
 use std::task::{Context as TaskContext, Poll};
 
 use crate::driver::{Driver, HostPointer, Progress};
-use crate::error::{Error, Result};
+use crate::error::{Error, Misuse, Result};
 use crate::hold::MayWait;
+use crate::memory::{Element, Memory, Readable, Region};
 use crate::ownership::{Point, Points};
-use crate::queue::{Stream, Submit};
+use crate::queue::{Submit, without_bytes};
 use crate::reclaim::{Notice, Resource, Retired};
-use crate::runtime::Element;
 use crate::shared::Anchor;
 use crate::staging::{Landing, Staged};
+use crate::stream::{Stream, Way};
 use crate::sync::{Arc, leak};
+
+impl<D: Driver> Stream<D> {
+    /// A future of the completion of all work submitted so far.
+    pub fn completion(&self) -> Completion<D> {
+        let mut points = Points::new();
+        points.push(self.end());
+        Completion::new(self.anchor(), points)
+    }
+
+    /// Copies `from` to the host; the future gives the elements once they are there. Dropping or forgetting it is
+    /// harmless (R4).
+    ///
+    /// The device copies to page-locked memory of the runtime's ([`Config::staging_max`](crate::Config::staging_max)), so
+    /// the call does not wait for it (T3); whoever polls or waits copies the elements out. Where there is no room the
+    /// call waits for earlier copies, and goes in parts, which a graph that another thread launches may come between.
+    /// From some hundred KiB on [`copy`](crate::Queue::copy) to a [`Pinned`](crate::Pinned) saves the second copy.
+    ///
+    /// # Errors
+    /// As for [`Queue`](crate::Queue); `Misuse::InsideHold` in a `use_on` closure without room; out of memory where no page-locked
+    /// memory is to be had.
+    pub fn download<T: Element>(&self, from: &impl Readable<T, D>) -> Result<Download<T, D>> {
+        let (region, len) = (from.region(), from.element_count());
+        if region.bytes == 0 {
+            return Ok(Download::new(self, without_bytes(len), len));
+        }
+        let mut download = Download::new(self, Vec::with_capacity(len), len);
+        // A failure drops it, and what is on its way stays until it has arrived.
+        self.send(region, &mut download)?;
+        Ok(download)
+    }
+
+    fn send<T: Element>(&self, from: Region<'_, D>, download: &mut Download<T, D>) -> Result<()> {
+        let (shared, stream) = (&**self.anchor(), self.state());
+        let bytes = usize::try_from(from.bytes).map_err(|_| Misuse::SizeOverflow)?;
+        let mut at = 0;
+        while at < bytes {
+            let address = from.address.offset(at as u64);
+            let Some(staged) = shared.staging.take(shared, stream, bytes - at)? else {
+                let rest = from.part(at as u64, (bytes - at) as u64)?;
+                // SAFETY: O6, R4. `Download` keeps its memory until the copy has completed, even when it is dropped.
+                let (point, copied) = unsafe { self.copy_down(rest, download.place(at)) }?;
+                download.expect_direct(point);
+                return copied;
+            };
+            let part = staged.bytes;
+            // SAFETY: O6, T1. The part lies in the region; it is given back once it was copied out, or by its point.
+            let (staged, point, copied) =
+                unsafe { self.submit_staged(staged, Memory::read(from.backing), address, Way::Down) }?;
+            staged.have_told(shared, stream);
+            download.expect(staged, point, at);
+            copied?;
+            at += part;
+        }
+        Ok(())
+    }
+}
 
 /// Becomes ready when the work that it was made for has completed.
 ///

@@ -6,16 +6,16 @@
 
 use std::marker::PhantomData;
 
-use crate::buffer::{Readable, Writable};
-use crate::driver::{Argument, Call, Driver};
+use crate::driver::{Argument, Call, Driver, Image};
 use crate::error::Result;
+use crate::hold::MayWait;
+use crate::memory::{Element, Memory, Readable, UseSet, Writable};
 use crate::ownership::{Access, Point, Points, Record, Records};
-use crate::queue::{Memory, UseSet};
 use crate::reclaim::{Resource, Retired};
-use crate::runtime::Element;
+use crate::runtime::Runtime;
 use crate::sealed::{self, Sealed};
 use crate::shared::Anchor;
-use crate::stream::StreamState;
+use crate::stream_state::StreamState;
 use crate::sync::{Arc, leak};
 
 /// A parameter through which a kernel only reads elements of `T`.
@@ -255,8 +255,21 @@ impl<D: Driver> Clone for Module<D> {
     }
 }
 
+impl<D: Driver> Runtime<D> {
+    /// Loads code.
+    ///
+    /// # Errors
+    /// The driver's: a compiler's complaints are in its message.
+    pub fn module(&self, image: Image<'_>) -> Result<Module<D>> {
+        self.anchor.check_open()?;
+        let context = &self.anchor.context;
+        let raw = context.guarded(&mut MayWait::here()?, Call::ModuleLoad, |driver| driver.module_load(image))?;
+        Ok(Module::new(self.anchor.clone(), raw))
+    }
+}
+
 impl<D: Driver> Module<D> {
-    pub(crate) fn new(anchor: Arc<Anchor<D>>, raw: D::Module) -> Self {
+    fn new(anchor: Arc<Anchor<D>>, raw: D::Module) -> Self {
         Self { loaded: Arc::new(Loaded { raw: Some(raw), anchor }) }
     }
 

@@ -4,7 +4,7 @@
 //! | module | what it answers |
 //! |---|---|
 //! | [`runtime`] | what a program makes first: [`Runtime`] |
-//! | [`queue`] | what takes work: [`Stream`], and the trait [`Queue`] that a capture shares |
+//! | [`stream`], [`queue`] | what takes work: [`Stream`], and the trait [`Queue`] that a capture shares |
 //! | [`buffer`], [`pinned`] | device memory, and host memory that the device reaches |
 //! | [`kernel`] | kernels with typed arguments |
 //! | [`event`], [`future`] | marks in a stream, and waiting without blocking |
@@ -12,7 +12,7 @@
 //! | [`driver`] | what a backend owes: [`Driver`] |
 //! | [`error`] | what can go wrong |
 //!
-//! Below them, hidden from the documentation but public for models: `point`, `ownership`, `stream`, `registration`,
+//! Below them, hidden from the documentation but public for models: `point`, `ownership`, `stream_state`, `registration`,
 //! `reclaim`, `staging`, the state machines; `context`, what surrounds a driver call; `sync`, the only source of atomics and
 //! locks. They are no interface: nothing checks what is put together from them, and nothing of a runtime's leads to its
 //! own. `docs/seams.md` lists what safe code can reach, and each `unsafe` seam. DESIGN.md tells how they fit, and names the
@@ -44,6 +44,7 @@ pub mod id;
 pub mod kernel;
 #[doc(hidden)]
 pub mod life;
+mod memory;
 #[doc(hidden)]
 pub mod ownership;
 pub mod pinned;
@@ -64,8 +65,9 @@ mod sessions;
 mod shared;
 #[doc(hidden)]
 pub mod staging;
-#[doc(hidden)]
 pub mod stream;
+#[doc(hidden)]
+pub mod stream_state;
 #[doc(hidden)]
 pub mod sync;
 mod worker;
@@ -79,6 +81,7 @@ pub use future::{Completion, Download};
 pub use kernel::{Kernel, Module, Read, Write};
 pub use ownership::Access;
 pub use pinned::{HostMemory, HostRead, HostWrite, Pinned, SharedPinned};
-pub use queue::{Queue, Stream};
+pub use queue::Queue;
 pub use runtime::{Config, Element, ReclaimMode, Runtime, ShutdownReport, Stats};
-pub use stream::adoption::EndedAdoption;
+pub use stream::Stream;
+pub use stream_state::adoption::EndedAdoption;

@@ -10,7 +10,7 @@
 //! A lost device (R6) is a state beside these, of [`Context`](crate::context::Context).
 //!
 //! What takes work or makes a thing begins with [`Life::check_open`]. A covered launch does not: closing takes from every
-//! stream the [key](crate::stream::StreamState::key) that covers are compared with, so that a launch finds itself
+//! stream the [key](crate::stream_state::StreamState::key) that covers are compared with, so that a launch finds itself
 //! uncovered and comes the slow way, which asks. What asks or waits for what was submitted before goes on: its answer is
 //! true, whatever the phase.
 

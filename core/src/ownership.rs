@@ -30,7 +30,7 @@
 //!    stream. The last write is replaced only at the end of a tenure of cover, which began by emptying `closed`. And
 //!    `closed` is emptied only by giving cover to a stream that was ordered after all of it.
 //! 3. Whoever gets cover is ordered, under its gate, after all of `closed`; whoever gets a slot, after the last write: by a wait,
-//!    by one that it made before ([`follow`](crate::stream::follow)), or by none where the point is complete, since then the host was told first. Cover
+//!    by one that it made before ([`follow`](crate::stream_state::follow)), or by none where the point is complete, since then the host was told first. Cover
 //!    begins with the number of the last such wait as its last write. So that number stands for all that was emptied, even if
 //!    nothing is ever launched in that tenure.
 //!
@@ -49,9 +49,9 @@ use crate::driver::{Call, CaptureStatus, Driver, Timing};
 use crate::error::{Error, Misuse, Result};
 use crate::hold::{MayWait, Place, is_within};
 use crate::sealed::Sealed;
-use crate::stream::adoption::End;
-use crate::stream::touch::Touch;
-use crate::stream::{CLOSED, Gate, Role, StreamState};
+use crate::stream_state::adoption::End;
+use crate::stream_state::touch::Touch;
+use crate::stream_state::{CLOSED, Gate, Role, StreamState};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::ordering;
 use crate::sync::{Apart, Arc, Mutex, MutexGuard, OnceLock};
@@ -60,7 +60,7 @@ use smallvec::SmallVec;
 pub mod state;
 
 use self::state::Closed;
-pub use crate::stream::{Point, Points};
+pub use crate::stream_state::{Point, Points};
 
 /// What a use does with a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -15,16 +15,18 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, RangeBounds};
 use std::ptr::NonNull;
 
-use crate::buffer::{Backing, Freed, Readable, Region, Storage, View, ViewMut, Writable};
-use crate::driver::{DeviceAddress, Driver, HostAccess, HostPointer};
+use crate::buffer::{View, ViewMut};
+use crate::driver::{Call, Driver, HostAccess, HostPointer};
 use crate::error::{Error, Misuse, PinError, Result};
 use crate::hold::MayWait;
-use crate::ownership::{Access, Points};
+use crate::memory::{
+    Backing, Element, Freed, PinLease, Readable, Region, Storage, Writable, inside, retire, retire_owner,
+};
+use crate::ownership::Access;
 use crate::process::Alike;
-use crate::reclaim::{Resource, Retired};
 use crate::registration::state::ScopeId;
-use crate::registration::{HostRange, Owner, Pin, Released, Request, drop_owners};
-use crate::runtime::{Element, Runtime};
+use crate::registration::{HostRange, Owner, Pin, Released, Request, device_address, drop_owners};
+use crate::runtime::Runtime;
 use crate::shared::Anchor;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Arc, thread};
@@ -127,63 +129,6 @@ impl<O> From<WrapError<O>> for Error {
     }
 }
 
-/// One count on a registration (P5).
-#[derive(Debug)]
-pub(crate) struct PinLease<D: Driver> {
-    pub(crate) pin: Arc<Pin<D>>,
-    /// The device's address of the wrap's first byte.
-    pub(crate) device: DeviceAddress,
-    pub(crate) anchor: Arc<Anchor<D>>,
-    /// The wrap's own owner, where the registration was made with another, or with none. It can be given back; otherwise
-    /// it stays until the work on the memory has completed, or goes with the registration if this wrap is the last (P4).
-    own: std::sync::Mutex<Owner>,
-    /// Whether it is of a scope, which a graph could outlive.
-    pub(crate) scoped: bool,
-    ended: AtomicBool,
-}
-
-impl<D: Driver> PinLease<D> {
-    /// Gives the count back, the first time; the epoch of the release when it was the last (P5).
-    fn end(&self) -> Option<u64> {
-        // Relaxed: the swap picks one caller; what it does is ordered by the table's lock.
-        self.give_back_unless(self.ended.swap(true, Ordering::Relaxed))
-    }
-
-    fn give_back_unless(&self, ended: bool) -> Option<u64> {
-        if ended || self.anchor.context.life.is_inherited() { None } else { self.anchor.pins.give_back(&self.pin) }
-    }
-}
-
-impl<D: Driver> Drop for PinLease<D> {
-    fn drop(&mut self) {
-        // Relaxed, and no swap: `&mut` proves that nobody else is at it.
-        let ended = self.ended.load(Ordering::Relaxed);
-        let own = inside(&mut self.own).take();
-        if ended {
-            return retire_owner(&self.anchor, &self.pin, own);
-        }
-        // P7: no driver call, no wait.
-        let parted = self.anchor.pins.part(&self.pin, own, true);
-        if let Some(epoch) = parted.epoch.filter(|_| parted.retires) {
-            retire(&self.anchor, &self.pin, epoch);
-        }
-        retire_owner(&self.anchor, &self.pin, parted.owner);
-    }
-}
-
-/// Queues the one ticket of a range. The caller has filed it.
-fn retire<D: Driver>(anchor: &Anchor<D>, pin: &Arc<Pin<D>>, epoch: u64) {
-    let resource = Resource::Pin(pin.clone(), epoch);
-    anchor.reclaim.retire(Retired { resource, points: Points::new() });
-}
-
-/// Keeps an owner until the work on its memory has completed (P4).
-fn retire_owner<D: Driver>(anchor: &Anchor<D>, pin: &Arc<Pin<D>>, owner: Owner) {
-    let Some(owner) = owner else { return };
-    let resource = Resource::Owner(pin.clone(), owner);
-    anchor.reclaim.retire(Retired { resource, points: Points::new() });
-}
-
 /// `len` elements of host memory that the device can read and write.
 #[derive(Debug)]
 pub struct Pinned<T: Element, D: Driver> {
@@ -208,6 +153,61 @@ impl<T: Element, D: Driver> Deref for SharedPinned<T, D> {
 }
 
 impl<D: Driver> Runtime<D> {
+    /// Allocates `len` elements of page-locked host memory, zeroed, which the device reaches as well. None of it
+    /// touches the driver when `len` is 0.
+    ///
+    /// # Errors
+    /// `Misuse::SizeOverflow`; the driver's.
+    pub fn alloc_host<T: Element>(&self, len: usize) -> Result<Pinned<T, D>> {
+        self.anchor.check_open()?;
+        let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| isize::try_from(*bytes).is_ok());
+        let bytes = bytes.ok_or(Misuse::SizeOverflow)?;
+        if bytes == 0 {
+            return Ok(Pinned::empty(len));
+        }
+        let mut may = MayWait::here()?;
+        let range = self.alloc_aligned(bytes, align_of::<T>(), &mut may)?;
+        let context = &self.anchor.context;
+        let device = device_address(context, range.base);
+        let pin = device.and_then(|device| Ok(self.anchor.pins.adopt_allocated(context, range, device, &may)?));
+        match pin {
+            Ok(pin) => {
+                let start = range.base.offset(to_alignment(range.base, align_of::<T>()));
+                // SAFETY: P4. The driver just gave these bytes to us alone: there is room for the alignment before them.
+                unsafe { start.0.as_ptr().write_bytes(0, bytes) };
+                Ok(Pinned::new(self.anchor.clone(), pin, None, false, start, len))
+            }
+            Err(error) => {
+                self.free_unused(range, &mut may);
+                Err(error)
+            }
+        }
+    }
+
+    /// Page-locked memory with `bytes` bytes from an address on that is a multiple of `align`. A driver aligns for what is
+    /// usual; more is asked for where that is not enough.
+    fn alloc_aligned(&self, bytes: usize, align: usize, may: &mut MayWait) -> Result<HostRange> {
+        let alloc = |bytes: usize, may: &mut MayWait| {
+            let base = self.anchor.context.guarded(may, Call::HostAlloc, |driver| driver.host_alloc(bytes));
+            base.map(|base| HostRange { base, bytes })
+        };
+        let range = alloc(bytes, may)?;
+        if to_alignment(range.base, align) == 0 {
+            return Ok(range);
+        }
+        self.free_unused(range, may);
+        alloc(bytes.checked_add(align).ok_or(Misuse::SizeOverflow)?, may)
+    }
+
+    #[cold]
+    fn free_unused(&self, range: HostRange, may: &mut MayWait) {
+        // SAFETY: P5. From `host_alloc`, used by nothing yet, and freed only here.
+        let freed = self.anchor.context.guarded(may, Call::HostFree, |driver| unsafe { driver.host_free(range.base) });
+        if freed.is_err() {
+            self.anchor.pins.quarantine(&self.anchor.context, range);
+        }
+    }
+
     /// Makes memory that the caller hands over reachable for the device, without a copy.
     ///
     /// # Errors
@@ -358,6 +358,11 @@ impl<D: Driver> Runtime<D> {
         let (pin, own) = self.anchor.pins.pin_alike(&self.anchor.context, request, owner, alike)?;
         Ok(Pinned::new(self.anchor.clone(), pin, own, request.scope.is_some(), request.range.base, len))
     }
+}
+
+/// How far it is from `base` to the next multiple of `align`.
+fn to_alignment(base: HostPointer, align: usize) -> usize {
+    base.address().next_multiple_of(align) - base.address()
 }
 
 /// The bytes of `len` elements at `start`; `None` for no bytes.
@@ -767,10 +772,6 @@ impl<T: Element, D: Driver> Pinned<T, D> {
 
 /// What kept memory, and the runtime to tell where dropping it panics.
 type Owners<D> = (Arc<Anchor<D>>, Vec<Box<dyn Any + Send>>);
-
-fn inside(owner: &mut std::sync::Mutex<Owner>) -> &mut Owner {
-    owner.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
 
 /// Waits for the work on memory whose registration lives on with others, and hands the owner out.
 fn wait_for_owner<D: Driver>(

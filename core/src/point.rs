@@ -34,7 +34,7 @@ use std::marker::PhantomData;
 
 use crate::driver::Progress;
 #[cfg(doc)]
-use crate::stream::StreamState;
+use crate::stream_state::StreamState;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::ordering;
 

@@ -15,7 +15,7 @@ use crate::context::Context;
 use crate::driver::{Call, Driver, Priority, Progress};
 use crate::error::{Error, Result};
 use crate::life::Phase;
-use crate::stream::{Kind, Role, StreamState};
+use crate::stream_state::{Kind, Role, StreamState};
 use crate::sync::{Arc, Mutex};
 
 pub mod state;

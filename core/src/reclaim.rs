@@ -58,7 +58,7 @@ use crate::life::Phase;
 use crate::ownership::{Access, Point, Points};
 use crate::point::Mark;
 use crate::registration::{Pin, Pins, PutOff, Released};
-use crate::stream::{Kind, StreamState};
+use crate::stream_state::{Kind, StreamState};
 use crate::sync::atomic::AtomicBool;
 use crate::sync::ordering;
 use crate::sync::thread::{self, Thread};

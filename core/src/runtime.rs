@@ -4,24 +4,16 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 pub use crate::config::{Config, ReclaimMode};
-use crate::driver::{Call, Driver, HostPointer, Image, Priority};
-use crate::error::{Error, Misuse, Result};
-use crate::hold::{MayWait, Place, is_within};
-use crate::kernel::Module;
+use crate::driver::Driver;
+use crate::error::{Error, Result};
+use crate::hold::{Place, is_within};
 use crate::life::Phase;
-use crate::pinned::Pinned;
-use crate::queue::Stream;
+pub use crate::memory::Element;
 use crate::reclaim::Ask;
-use crate::registration::{HostRange, device_address};
 pub use crate::shared::ShutdownReport;
 use crate::shared::{Anchor, Ending, Shared};
-use crate::stream::StreamState;
 use crate::sync::Arc;
 use crate::sync::clock;
-
-/// Elements of buffers: plain data, any bit pattern valid.
-pub trait Element: bytemuck::Pod + Send + Sync {}
-impl<T: bytemuck::Pod + Send + Sync> Element for T {}
 
 /// A device with its streams, memory and pins.
 ///
@@ -85,119 +77,6 @@ impl<D: Driver> Runtime<D> {
     /// The driver, for what the core does not offer.
     pub fn driver(&self) -> &D {
         &self.anchor.context.driver
-    }
-
-    /// Leases a stream of normal priority. The lease ends with the last clone of the handle.
-    ///
-    /// # Errors
-    /// [`Error::StreamLimit`] when all streams that the pool may make are leased or busy; `Lost`, `Closed`, the
-    /// driver's. The pool is then as it was (S5).
-    pub fn stream(&self) -> Result<Stream<D>> {
-        self.stream_with(Priority::Normal)
-    }
-
-    /// Leases a stream of this priority; each priority has streams of its own.
-    ///
-    /// # Errors
-    /// As for [`stream`](Self::stream).
-    pub fn stream_with(&self, priority: Priority) -> Result<Stream<D>> {
-        self.anchor.check_open()?;
-        let state = self.anchor.pool.claim(&self.anchor.context, priority)?;
-        Ok(Stream::new(self.anchor.clone(), state))
-    }
-
-    /// Uses a stream that somebody else made and will destroy. It is never pooled. What marks its end is moved after each
-    /// submission, since nobody can ask the stream itself later.
-    ///
-    /// The adoption ends with the last clone of the handle. From then on the runtime makes no call that names the stream or
-    /// follows anything to it, whatever is pending there and whoever still waits for that; so its owner may destroy it, as soon as the driver
-    /// allows a stream with work on it to be destroyed. [`Stream::end_adoption`] also waits for that work.
-    ///
-    /// Where the driver's events do not outlive their streams (AMD's), an adoption costs a stream of the runtime's own, and a
-    /// submission one more call: adopt a stream once, and not for each use.
-    ///
-    /// # Safety
-    /// - `raw` is a stream of this driver's device, and lives until the last clone of the handle was dropped or
-    ///   [`Stream::end_adoption`] has returned its success.
-    /// - Nobody captures on it while a call on the handle is running.
-    ///
-    /// # Errors
-    /// [`Error::Backlog`] where there are too many already ([`Config::adopted_max`]); the driver's, when it makes no event, or
-    /// no stream where one is needed.
-    pub unsafe fn adopt(&self, raw: D::Stream) -> Result<Stream<D>> {
-        self.anchor.check_open()?;
-        let (adoptions, max) = (&self.anchor.context.adoptions, self.anchor.config.adopted_max);
-        if adoptions.count() >= max {
-            self.anchor.relieve(max, || adoptions.count())?;
-        }
-        let state = StreamState::adopt(&self.anchor.context, raw)?;
-        Ok(Stream::new(self.anchor.clone(), state))
-    }
-
-    /// Loads code.
-    ///
-    /// # Errors
-    /// The driver's: a compiler's complaints are in its message.
-    pub fn module(&self, image: Image<'_>) -> Result<Module<D>> {
-        self.anchor.check_open()?;
-        let context = &self.anchor.context;
-        let raw = context.guarded(&mut MayWait::here()?, Call::ModuleLoad, |driver| driver.module_load(image))?;
-        Ok(Module::new(self.anchor.clone(), raw))
-    }
-
-    /// Allocates `len` elements of page-locked host memory, zeroed, which the device reaches as well. None of it
-    /// touches the driver when `len` is 0.
-    ///
-    /// # Errors
-    /// `Misuse::SizeOverflow`; the driver's.
-    pub fn alloc_host<T: Element>(&self, len: usize) -> Result<Pinned<T, D>> {
-        self.anchor.check_open()?;
-        let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| isize::try_from(*bytes).is_ok());
-        let bytes = bytes.ok_or(Misuse::SizeOverflow)?;
-        if bytes == 0 {
-            return Ok(Pinned::empty(len));
-        }
-        let mut may = MayWait::here()?;
-        let range = self.alloc_aligned(bytes, align_of::<T>(), &mut may)?;
-        let context = &self.anchor.context;
-        let device = device_address(context, range.base);
-        let pin = device.and_then(|device| Ok(self.anchor.pins.adopt_allocated(context, range, device, &may)?));
-        match pin {
-            Ok(pin) => {
-                let start = range.base.offset(to_alignment(range.base, align_of::<T>()));
-                // SAFETY: P4. The driver just gave these bytes to us alone: there is room for the alignment before them.
-                unsafe { start.0.as_ptr().write_bytes(0, bytes) };
-                Ok(Pinned::new(self.anchor.clone(), pin, None, false, start, len))
-            }
-            Err(error) => {
-                self.free_unused(range, &mut may);
-                Err(error)
-            }
-        }
-    }
-
-    /// Page-locked memory with `bytes` bytes from an address on that is a multiple of `align`. A driver aligns for what is
-    /// usual; more is asked for where that is not enough.
-    fn alloc_aligned(&self, bytes: usize, align: usize, may: &mut MayWait) -> Result<HostRange> {
-        let alloc = |bytes: usize, may: &mut MayWait| {
-            let base = self.anchor.context.guarded(may, Call::HostAlloc, |driver| driver.host_alloc(bytes));
-            base.map(|base| HostRange { base, bytes })
-        };
-        let range = alloc(bytes, may)?;
-        if to_alignment(range.base, align) == 0 {
-            return Ok(range);
-        }
-        self.free_unused(range, may);
-        alloc(bytes.checked_add(align).ok_or(Misuse::SizeOverflow)?, may)
-    }
-
-    #[cold]
-    fn free_unused(&self, range: HostRange, may: &mut MayWait) {
-        // SAFETY: P5. From `host_alloc`, used by nothing yet, and freed only here.
-        let freed = self.anchor.context.guarded(may, Call::HostFree, |driver| unsafe { driver.host_free(range.base) });
-        if freed.is_err() {
-            self.anchor.pins.quarantine(&self.anchor.context, range);
-        }
     }
 
     /// Releases what can be released now, asking the streams; returns how many things still wait. Never waits for the
@@ -284,11 +163,6 @@ impl<D: Driver> Runtime<D> {
         }
         shared.report(ending)
     }
-}
-
-/// How far it is from `base` to the next multiple of `align`.
-fn to_alignment(base: HostPointer, align: usize) -> usize {
-    base.address().next_multiple_of(align) - base.address()
 }
 
 /// Figures of a runtime: nothing in them decides anything.

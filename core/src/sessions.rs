@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::driver::{Call, Driver, Priority};
 use crate::error::Result;
-use crate::stream::{Kind, StreamState};
+use crate::stream_state::{Kind, StreamState};
 use crate::sync::{Arc, Mutex};
 
 /// Streams for captures, kept between them. Their number is that of the most forks that were ever open at once.

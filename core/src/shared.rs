@@ -14,7 +14,7 @@ use crate::pool::Pool;
 use crate::reclaim::Ask;
 use crate::sessions::Sessions;
 use crate::staging::Staging;
-use crate::stream::StreamState;
+use crate::stream_state::StreamState;
 use crate::sync::clock::{self, Instant};
 use crate::sync::{Arc, Mutex, coop, thread};
 
@@ -297,7 +297,7 @@ pub struct ShutdownReport {
     /// Streams that are leased or busy still.
     pub streams_left: usize,
     /// Registrations that live handles hold still; and those of memory that the caller vouches for
-    /// ([`Runtime::wrap_raw`]), given up here, that other runtimes of the process hold.
+    /// ([`Runtime::wrap_raw`](crate::Runtime::wrap_raw)), given up here, that other runtimes of the process hold.
     pub pins_left: usize,
     /// Registrations in quarantine.
     pub pins_quarantined: usize,

@@ -27,7 +27,7 @@ use crate::error::{Error, Result};
 use crate::hold::MayWait;
 use crate::ownership::Point;
 use crate::reclaim::{Resource, Retired, free_slab};
-use crate::stream::{Role, StreamState};
+use crate::stream_state::{Role, StreamState};
 use crate::sync::{Arc, Mutex, thread};
 
 pub mod state;

@@ -1,342 +1,528 @@
-//! Streams: their state, and who may visit one.
-//!
-//! What is known of a stream, without a call of the driver. Pooled streams have their states in [`pool`](crate::pool), adopted
-//! ones in [`adopted`](crate::adopted).
-//!
-//! # Visits
-//! Whoever makes a driver call on a stream that he does not lease is a *guest*: the record of an edge, a host wait, the
-//! worker's host function. One word counts entries above and guests below. A guest enters, looks at `completed` again,
-//! makes his call, leaves. A claim reads the word, wants no guests, reads `submitted`, asks, raises `completed` and
-//! swaps the word: if anybody came meanwhile, even if he left again, the swap fails and the stream goes back. So
-//! nothing is ever enqueued on a stream that has changed hands or is gone (S3, S6).
-//!
-//! The race that looks wrong: a guest enters right after the swap. He then reads from it (E3), so he sees the raised
-//! watermark, finds his number complete, and enqueues nothing.
+//! The handle of a stream: [`Stream`], which runs what it is given.
+
+use std::ptr::NonNull;
 
 use smallvec::SmallVec;
 
-use crate::driver::{Driver, Priority};
-use crate::error::DriverFailure;
+use crate::driver::{Call, DeviceAddress, Driver, ErrorKind, HostAccess, HostPointer, Location, Priority, Progress};
+use crate::error::{DriverFailure, Error, Misuse, Result};
+use crate::hold::{MayWait, Place, within};
 use crate::id::StreamId;
-use crate::point::Timeline;
-use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::ordering;
-use crate::sync::{Arc, Biased, BiasedGuard, OnceLock};
+use crate::kernel::Kernel;
+use crate::memory::{Allocation, Backing, Element, Memory, Readable, Region, Storage, UseSet, slack};
+use crate::ownership::{Access, Point, Points, Record, Use, submit, submit_covered, submit_moving};
+#[cfg(doc)]
+use crate::queue::Queue;
+use crate::queue::{Submit, same_length, snapshot, without_bytes, write_kept};
+use crate::reclaim::{Ask, Resource, Retired};
+use crate::runtime::Runtime;
+use crate::sealed::Sealed;
+use crate::shared::Anchor;
+use crate::staging::{Reading, Staged};
+use crate::stream_state::adoption::EndedAdoption;
+use crate::stream_state::{Role, StreamState};
+use crate::sync::Arc;
 
-pub mod adoption;
-pub mod follow;
-pub mod touch;
+/// How many moments of 50 microseconds an allocation that is short of memory gives to whoever is on turn.
+const MOMENTS_MAX: u32 = 200;
 
-use self::adoption::Adoption;
-use self::follow::Follows;
-
-/// The key of a stream that takes no work: the number of no stream.
-pub const CLOSED: u64 = u64::MAX;
-
-/// As what kind of stream it is made.
-#[derive(Debug)]
-pub enum Kind<D: Driver> {
-    /// Made by the pool and leased.
-    Pooled(Priority),
-    /// Made by somebody else. The event marks its end, since nobody can ask the stream later; on a driver whose events outlive
-    /// their streams. See [`StreamState::adopt`].
-    Adopted(D::Event),
-    /// Made for captures; never executes, so nothing on it ever completes.
-    Capture,
-}
-
-/// What kind of stream it is, with what the core keeps for it.
-#[derive(Debug)]
-pub enum Role<D: Driver> {
-    /// As [`Kind::Pooled`].
-    Pooled(Priority),
-    /// As [`Kind::Adopted`].
-    Adopted(Adoption<D>),
-    /// As [`Kind::Capture`].
-    Capture,
-}
-
-/// One stream of the driver and all that is known about it. Never reused for another raw handle (O7).
+/// A lease of a stream: an in-order queue of the device.
 ///
-/// Streams of different threads share no cache line, nor the one beside, which processors fetch along.
+/// Clones share the lease; it ends with the last. Several threads may use one stream: their submissions are taken one
+/// at a time. Dropping it waits for nothing (P7).
 #[derive(Debug)]
-#[repr(align(128))]
-pub struct StreamState<D: Driver> {
-    id: StreamId,
-    // What covers are compared with on the shortest way: the number of `id`; that of no stream once the runtime takes no
-    // work, and of an adopted stream, whose work takes more than a number.
-    key: AtomicU64,
-    pub raw: D::Stream,
-    pub role: Role<D>,
-    pub timeline: Timeline,
-    pub(crate) visits: Visits,
-    // Held from checking the arguments of a launch to stamping them. Lock order: the locks of buffers in address
-    // order, then one gate; never two gates, never a gate while waiting for a buffer.
-    gate: Biased<Gate<D>>,
-    // Set once and for all (S7).
-    broken: OnceLock<std::sync::Arc<DriverFailure>>,
-    pub counters: Counters,
+pub struct Stream<D: Driver> {
+    lease: Arc<Lease<D>>,
 }
 
-/// What the gate protects besides the order of its holders.
 #[derive(Debug)]
-pub struct Gate<D: Driver> {
-    /// Which work of other streams this one already waits for.
-    pub follows: Follows,
-    /// Marks what the stream is to wait for next, without timing. Made by its first wait, and nobody else's. The driver
-    /// copies the position at the wait, so it may be recorded anew at once.
-    pub event: Option<D::Event>,
+struct Lease<D: Driver> {
+    state: Arc<StreamState<D>>,
+    anchor: Arc<Anchor<D>>,
 }
 
-impl<D: Driver> Default for Gate<D> {
-    fn default() -> Self {
-        Self { follows: Follows::default(), event: None }
+impl<D: Driver> Drop for Lease<D> {
+    fn drop(&mut self) {
+        if self.anchor.context.life.is_inherited() {
+            return;
+        }
+        match self.state.role {
+            Role::Pooled(_) => {
+                // The next holder is mostly another thread.
+                self.state.resign_gate();
+                self.anchor.pool.give(self.state.clone());
+            }
+            Role::Adopted(_) => {
+                // S9. No lease, so no more submissions: what marks the stream is given back once all of them are complete.
+                let resource = Resource::Adopted(self.state.clone());
+                let mut points = Points::new();
+                points.push(Point { number: self.state.timeline.horizon().number(), stream: self.state.clone() });
+                self.anchor.reclaim.retire(Retired { resource, points });
+            }
+            Role::Capture => {}
+        }
     }
 }
 
-/// Figures of a stream, written under its gate, read by `stats()` at any time.
-///
-/// std atomics, outside the facade: they carry no ordering and decide nothing.
-#[derive(Debug, Default)]
-pub struct Counters {
-    /// Submissions that are waits. All others are launches.
-    pub waits: Figure,
-    /// Launches that were not covered.
-    pub moved: Figure,
-    pub handovers: Figure,
-    pub edges_inserted: Figure,
-    pub edges_skipped: Figure,
+impl<D: Driver> Clone for Stream<D> {
+    fn clone(&self) -> Self {
+        Self { lease: self.lease.clone() }
+    }
 }
 
-/// A number that one thread at a time raises and any may read.
-#[derive(Debug, Default)]
-pub struct Figure(std::sync::atomic::AtomicU64);
+impl<D: Driver> Sealed for Stream<D> {}
 
-impl Figure {
-    /// Adds one. Only under the gate: a load and a store, not a read-modify-write.
+impl<D: Driver> Submit<D> for Stream<D> {
     #[inline]
-    pub fn bump(&self) {
-        // Relaxed: a figure, ordered by the gate among writers; readers take what they get.
-        let value = self.0.load(std::sync::atomic::Ordering::Relaxed);
-        self.0.store(value + 1, std::sync::atomic::Ordering::Relaxed);
+    fn anchor(&self) -> &Arc<Anchor<D>> {
+        &self.lease.anchor
     }
 
-    /// The value, or a recent one.
-    pub fn value(&self) -> u64 {
-        self.0.load(std::sync::atomic::Ordering::Relaxed)
-    }
-}
-
-impl<D: Driver> StreamState<D> {
-    pub fn new(raw: D::Stream, kind: Kind<D>) -> Arc<Self> {
-        let role = match kind {
-            Kind::Pooled(priority) => Role::Pooled(priority),
-            Kind::Adopted(mark) => Role::Adopted(Adoption::new(mark, None)),
-            Kind::Capture => Role::Capture,
-        };
-        Self::with_role(raw, role)
-    }
-
-    pub(crate) fn with_role(raw: D::Stream, role: Role<D>) -> Arc<Self> {
-        let id = StreamId::fresh();
-        let key = if matches!(role, Role::Adopted(_)) { CLOSED } else { id.number() };
-        Arc::new(Self {
-            id,
-            key: AtomicU64::new(key),
-            raw,
-            role,
-            timeline: Timeline::new(),
-            visits: Visits::new(),
-            gate: Biased::new(Gate::default()),
-            broken: OnceLock::default(),
-            counters: Counters::default(),
+    #[inline(always)]
+    unsafe fn submit_raw<'a, R>(
+        &self,
+        uses: impl UseSet<'a, D>,
+        call: Call,
+        enqueue: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
+    ) -> Result<(R, u64)>
+    where
+        D: 'a,
+    {
+        submit_covered(&self.lease.anchor.context, &self.lease.state, uses, call, enqueue, move |uses, enqueue| {
+            self.submit_uncovered(uses, call, enqueue)
         })
     }
 
-    /// Its identity, never used again.
+    #[inline]
+    fn keep_code<S>(&self, _: &Kernel<S, D>) {}
+
+    fn keep(&self, memory: Box<dyn std::any::Any + Send>, number: u64) {
+        let mut points = Points::new();
+        points.push(self.point(number));
+        self.lease.anchor.reclaim.retire(Retired { resource: Resource::Kept(memory), points });
+    }
+
+    fn allocate(&self, bytes: usize, align: usize) -> Result<Backing<D>> {
+        let allocation = self.allocate_raw((bytes + slack(align)) as u64)?.aligned(align);
+        Ok(Backing::new(Storage::Memory(Arc::new(allocation))))
+    }
+
+    unsafe fn write_bytes(&self, from: &[u8], to: Region<'_, D>) -> Result<()> {
+        let (shared, stream) = (&**self.lease.anchor, &self.lease.state);
+        let mut rest = from;
+        while !rest.is_empty() {
+            let at = (from.len() - rest.len()) as u64;
+            let Some(mut staged) = shared.staging.take(shared, stream, rest.len())? else {
+                let (kept, host) = snapshot(rest);
+                // SAFETY: O6, C10. As for the whole; the snapshot is what is kept.
+                return unsafe { write_kept(self, kept, host, to.part(at, rest.len() as u64)?) };
+            };
+            let (part, later) = rest.split_at(staged.bytes);
+            staged.fill(&shared.context.driver, part);
+            // SAFETY: O6, T1. The part lies in the region, which may be written; it is filled, and given back below.
+            let sent = unsafe { self.submit_staged(staged, Memory::write(to.backing), to.address.offset(at), Way::Up) };
+            let (staged, point, copied) = sent?;
+            staged.have_told(shared, stream);
+            staged.submitted(&point);
+            copied?;
+            rest = later;
+        }
+        Ok(())
+    }
+}
+
+/// Which way a staged copy goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// To the device.
+    Up,
+    /// From it.
+    Down,
+}
+
+/// What was submitted: its staging memory, its point, and whether all of its copies were accepted.
+pub(crate) type Submitted<'a, D> = (Staged<'a, D>, Point<D>, Result<()>);
+
+impl<D: Driver> Runtime<D> {
+    /// Leases a stream of normal priority. The lease ends with the last clone of the handle.
+    ///
+    /// # Errors
+    /// [`Error::StreamLimit`] when all streams that the pool may make are leased or busy; `Lost`, `Closed`, the
+    /// driver's. The pool is then as it was (S5).
+    pub fn stream(&self) -> Result<Stream<D>> {
+        self.stream_with(Priority::Normal)
+    }
+
+    /// Leases a stream of this priority; each priority has streams of its own.
+    ///
+    /// # Errors
+    /// As for [`stream`](Self::stream).
+    pub fn stream_with(&self, priority: Priority) -> Result<Stream<D>> {
+        self.anchor.check_open()?;
+        let state = self.anchor.pool.claim(&self.anchor.context, priority)?;
+        Ok(Stream::new(self.anchor.clone(), state))
+    }
+
+    /// Uses a stream that somebody else made and will destroy. It is never pooled. What marks its end is moved after each
+    /// submission, since nobody can ask the stream itself later.
+    ///
+    /// The adoption ends with the last clone of the handle. From then on the runtime makes no call that names the stream or
+    /// follows anything to it, whatever is pending there and whoever still waits for that; so its owner may destroy it, as soon as the driver
+    /// allows a stream with work on it to be destroyed. [`Stream::end_adoption`] also waits for that work.
+    ///
+    /// Where the driver's events do not outlive their streams (AMD's), an adoption costs a stream of the runtime's own, and a
+    /// submission one more call: adopt a stream once, and not for each use.
+    ///
+    /// # Safety
+    /// - `raw` is a stream of this driver's device, and lives until the last clone of the handle was dropped or
+    ///   [`Stream::end_adoption`] has returned its success.
+    /// - Nobody captures on it while a call on the handle is running.
+    ///
+    /// # Errors
+    /// [`Error::Backlog`] where there are too many already ([`Config::adopted_max`](crate::Config::adopted_max)); the driver's, when it makes no event, or
+    /// no stream where one is needed.
+    pub unsafe fn adopt(&self, raw: D::Stream) -> Result<Stream<D>> {
+        self.anchor.check_open()?;
+        let (adoptions, max) = (&self.anchor.context.adoptions, self.anchor.config.adopted_max);
+        if adoptions.count() >= max {
+            self.anchor.relieve(max, || adoptions.count())?;
+        }
+        let state = StreamState::adopt(&self.anchor.context, raw)?;
+        Ok(Stream::new(self.anchor.clone(), state))
+    }
+}
+
+impl<D: Driver> Stream<D> {
+    pub(crate) fn new(anchor: Arc<Anchor<D>>, state: Arc<StreamState<D>>) -> Self {
+        Self { lease: Arc::new(Lease { state, anchor }) }
+    }
+
+    /// The slow way. Memory of another runtime always comes here: only a stream that passed this test ever covers.
+    #[cold]
+    fn submit_uncovered<'a, R>(
+        &self,
+        uses: impl UseSet<'a, D>,
+        call: Call,
+        enqueue: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
+    ) -> Result<(R, u64)>
+    where
+        D: 'a,
+    {
+        let mut records: SmallVec<[Use<'a, D>; 16]> = SmallVec::new();
+        let mut all_ours = true;
+        uses.visit(&mut |memory| {
+            all_ours &= memory.backing.is_of(&self.lease.anchor);
+            records.push(Use::new(memory.backing.record(), memory.access));
+        });
+        if !all_ours {
+            return Err(Misuse::ForeignRuntime.into());
+        }
+        submit_moving(&self.lease.anchor.context, &self.lease.state, &mut records, call, enqueue)
+    }
+
+    pub(crate) fn state(&self) -> &Arc<StreamState<D>> {
+        &self.lease.state
+    }
+
+    pub(crate) fn point(&self, number: u64) -> Point<D> {
+        Point { stream: self.lease.state.clone(), number }
+    }
+
+    /// All that was submitted so far.
+    pub(crate) fn end(&self) -> Point<D> {
+        self.point(self.lease.state.timeline.horizon().number())
+    }
+
+    /// The stream's identity, which no other stream ever has (O7).
     pub fn id(&self) -> StreamId {
-        self.id
+        self.lease.state.id()
     }
 
-    /// What the cover of a buffer is compared with: the number of the stream, or [`CLOSED`] once the runtime takes no work
-    /// (R9). Then nothing is covered, and whoever comes the slow way is refused. That of an adopted stream is never its own:
-    /// each submission there asks whether it captures and moves its mark, which the slow way does.
-    #[inline]
-    pub fn key(&self) -> u64 {
-        // Relaxed: it closes for work that comes after, which is to say after something that the closer did.
-        self.key.load(Ordering::Relaxed)
+    /// Waits until all work submitted so far has completed.
+    ///
+    /// # Errors
+    /// `Lost`, the driver's; `Misuse::InsideHold`; `Misuse::InsideCapture` on drivers where a wait would break the
+    /// capture.
+    pub fn synchronize(&self) -> Result<()> {
+        self.wait(&mut MayWait::here()?)
     }
 
-    /// Whether other code made it.
-    #[inline]
-    pub fn is_adopted(&self) -> bool {
-        matches!(self.role, Role::Adopted(_))
+    /// [`synchronize`](Self::synchronize), for a call that has asked where it is.
+    pub(crate) fn wait(&self, may: &mut MayWait) -> Result<()> {
+        self.end().wait(&self.lease.anchor.context, may)
     }
 
-    /// Whether it was made for captures, and may capture now.
-    pub fn is_for_captures(&self) -> bool {
-        matches!(self.role, Role::Capture)
-    }
-
-    /// Takes no work from now on. Waits for nobody: a submission may be under way.
-    pub fn close(&self) {
-        // Relaxed: as in `key`.
-        self.key.store(CLOSED, Ordering::Relaxed);
-    }
-
-    /// Takes the gate.
-    #[inline]
-    pub fn gate(&self) -> BiasedGuard<'_, Gate<D>> {
-        self.gate.lock()
-    }
-
-    /// Takes the gate if it favours the calling thread: without a lock.
-    #[inline]
-    pub fn gate_favoured(&self) -> Option<BiasedGuard<'_, Gate<D>>> {
-        self.gate.lock_favoured()
-    }
-
-    /// Takes the gate, unless it is held and the thread must not wait.
-    #[inline]
-    pub fn gate_or(&self, refuse: impl Fn() -> bool) -> Option<BiasedGuard<'_, Gate<D>>> {
-        self.gate.lock_or(refuse)
-    }
-
-    /// Gives up what makes the gate cheap for the calling thread alone. Waits for nobody (R1).
-    pub fn resign_gate(&self) {
-        self.gate.resign();
-    }
-
-    /// Enters as a guest on behalf of submission `number`; `None` when that has completed: then there is nothing to do.
-    pub fn visit(&self, number: u64) -> Option<Guest<'_, D>> {
-        self.visits.enter();
-        let guest = Guest(self);
-        if self.timeline.is_complete(number) {
-            return None;
+    /// Ends the adoption of a stream of other code: waits until all work submitted to it has completed. From then on nothing
+    /// of it is pending and the runtime touches it no more, so that its owner may destroy it on every driver (S9).
+    ///
+    /// Dropping the last clone ends an adoption too, without the wait: see [`Runtime::adopt`](crate::Runtime::adopt).
+    ///
+    /// # Errors
+    /// Those of [`synchronize`](Self::synchronize); `Misuse::AdoptionShared` while other clones live; `Misuse::NotAdopted`. The
+    /// handle comes back with each.
+    pub fn end_adoption(self) -> std::result::Result<EndedAdoption<D>, (Error, Self)> {
+        if !matches!(self.state().role, Role::Adopted(_)) {
+            return Err((Misuse::NotAdopted.into(), self));
         }
-        Some(guest)
-    }
-
-    /// The failure after which the stream was given up.
-    pub fn broken(&self) -> Option<std::sync::Arc<DriverFailure>> {
-        self.broken.get().cloned()
-    }
-
-    /// Whether the stream was given up.
-    pub fn is_broken(&self) -> bool {
-        self.broken.get().is_some()
-    }
-
-    /// Gives the stream up (S7). The first failure is kept.
-    pub fn break_with(&self, failure: std::sync::Arc<DriverFailure>) {
-        self.broken.get_or_init(|| failure);
-    }
-}
-
-/// Work of one stream up to a number.
-#[derive(Debug)]
-pub struct Point<D: Driver> {
-    /// The stream. Holding it keeps the tombstone of a destroyed one.
-    pub stream: Arc<StreamState<D>>,
-    /// The number; zero means nothing.
-    pub number: u64,
-}
-
-impl<D: Driver> Clone for Point<D> {
-    fn clone(&self) -> Self {
-        Self { stream: self.stream.clone(), number: self.number }
-    }
-}
-
-impl<D: Driver> Point<D> {
-    /// Whether it is known to have completed.
-    pub fn is_complete(&self) -> bool {
-        self.stream.timeline.is_complete(self.number)
-    }
-}
-
-/// Points, few enough to lie on the stack.
-pub type Points<D> = SmallVec<[Point<D>; 4]>;
-
-/// Entries above, guests below, in one word, so that a claim sees both in one swap.
-///
-/// The upper half only grows: with a plain count of guests, one who came, enqueued and left between a claim's question
-/// and its swap would go unseen. It wraps after 2^32 visits; a claim would have to sleep through exactly that many.
-#[derive(Debug)]
-pub(crate) struct Visits(AtomicU64);
-
-impl Visits {
-    const ENTRY: u64 = 1 << 32;
-    const GUESTS: u64 = Self::ENTRY - 1;
-
-    fn new() -> Self {
-        Self(AtomicU64::new(0))
-    }
-
-    fn enter(&self) {
-        // E3.enter: Acquire; pairs with E3.claim. A guest who enters after a claim sees the watermark it raised.
-        self.0.fetch_add(Self::ENTRY | 1, ordering!("E3.enter", Acquire));
-    }
-
-    fn leave(&self) {
-        // E3.leave: Release; pairs with E3.look. A claim that finds no guest sees what the last one enqueued.
-        self.0.fetch_sub(1, ordering!("E3.leave", Release));
-    }
-
-    /// The word, if no guest is inside.
-    #[inline]
-    pub(crate) fn look(&self) -> Option<u64> {
-        // E3.look: Acquire; pairs with E3.leave.
-        let word = self.0.load(ordering!("E3.look", Acquire));
-        (word & Self::GUESTS == 0).then_some(word)
-    }
-
-    /// Whether nobody entered since `word` was read; publishes what the claim learned.
-    #[inline]
-    pub(crate) fn confirm(&self, word: u64) -> bool {
-        // E3.claim: AcqRel; its release side pairs with E3.enter. Relaxed on failure: nothing is concluded from it.
-        self.0
-            .compare_exchange(
-                word,
-                word.wrapping_add(Self::ENTRY),
-                ordering!("E3.claim", AcqRel),
-                crate::sync::atomic::Ordering::Relaxed,
-            )
-            .is_ok()
-    }
-}
-
-/// Somebody who makes a driver call on a stream that he does not lease. Leaves when dropped.
-#[must_use]
-pub struct Guest<'a, D: Driver>(&'a StreamState<D>);
-
-impl<D: Driver> Drop for Guest<'_, D> {
-    fn drop(&mut self) {
-        self.0.visits.leave();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn s2_a_claim_sees_whether_any_guest_is_inside() {
-        let visits = Visits::new();
-        for guests in 1..=3 {
-            for _ in 0..guests {
-                visits.enter();
-                assert_eq!(visits.look(), None, "S2: somebody is inside");
-            }
-            for _ in 1..guests {
-                visits.leave();
-                assert_eq!(visits.look(), None, "S2: not all have left");
-            }
-            visits.leave();
-            let word = visits.look().expect("S5: after any number of visits, nobody is inside");
-            visits.enter();
-            visits.leave();
-            assert!(!visits.confirm(word), "S3: somebody came and went since");
+        let lease = match Arc::try_unwrap(self.lease) {
+            Ok(lease) => lease,
+            Err(lease) => return Err((Misuse::AdoptionShared.into(), Self { lease })),
+        };
+        let stream = Self { lease: Arc::new(lease) };
+        match stream.synchronize() {
+            Ok(()) => Ok(EndedAdoption::new(stream.state().clone())),
+            Err(error) => Err((error, stream)),
         }
+    }
+
+    /// Whether all work submitted so far has completed. Asks the driver unless it is known.
+    ///
+    /// # Errors
+    /// `Lost`, the driver's.
+    pub fn is_idle(&self) -> Result<bool> {
+        let (state, context) = (&self.lease.state, &self.lease.anchor.context);
+        context.life.check_process()?;
+        context.check_alive()?;
+        if state.timeline.is_drained() {
+            return Ok(true);
+        }
+        match state.query(context) {
+            Some(progress) => Ok(progress? == Progress::Complete),
+            // A capture forbids the question on this driver: not known to be.
+            None => Ok(false),
+        }
+    }
+
+    /// Copies `from` to the host and waits for it (O3). It goes through staging memory as a
+    /// [`download`](Self::download) does; a large one in parts, while earlier ones are copied out.
+    ///
+    /// # Errors
+    /// As for [`Queue`] and [`synchronize`](Self::synchronize).
+    pub fn read<T: Element>(&self, from: &impl Readable<T, D>) -> Result<Vec<T>> {
+        let (region, len) = (from.region(), from.element_count());
+        if region.bytes == 0 {
+            return Ok(without_bytes(len));
+        }
+        let mut memory: Vec<T> = Vec::with_capacity(len);
+        let start = HostPointer(NonNull::from(memory.spare_capacity_mut()).cast());
+        // SAFETY: O3. There is room for all, and nobody else has it.
+        unsafe { self.read_bytes(region, start) }?;
+        // SAFETY: O3. All bytes were written, and any bit pattern is an element.
+        unsafe { memory.set_len(len) };
+        Ok(memory)
+    }
+
+    /// As [`read`](Self::read), into memory of the caller's.
+    ///
+    /// # Errors
+    /// As there; `Misuse::LengthMismatch`. On an error a part of `to` may have been written.
+    pub fn read_into<T: Element>(&self, from: &impl Readable<T, D>, to: &mut [T]) -> Result<()> {
+        let region = from.region();
+        same_length(from.element_count(), to.len())?;
+        if region.bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: O3. It is as long, and borrowed for writing.
+        unsafe { self.read_bytes(region, HostPointer(NonNull::from(to).cast())) }
+    }
+
+    /// Copies `from` to `to` and waits. The device itself never writes to `to`: should the wait fail, it may write
+    /// later (P11).
+    ///
+    /// # Safety
+    /// - `to` has room for all of `from`, and nobody else has it.
+    unsafe fn read_bytes(&self, from: Region<'_, D>, to: HostPointer) -> Result<()> {
+        let mut may = MayWait::here()?;
+        let (shared, stream) = (&**self.lease.anchor, &self.lease.state);
+        let bytes = usize::try_from(from.bytes).map_err(|_| Misuse::SizeOverflow)?;
+        let (mut reading, mut at) = (Reading::new(&shared.staging, shared), 0);
+        while at < bytes || !reading.is_idle() {
+            if at < bytes && reading.bytes() <= shared.staging.part() {
+                let part = (bytes - at).min(shared.staging.part());
+                // With memory in hand it waits for none: two such readers would wait for each other.
+                let staged = match reading.is_idle() {
+                    true => shared.staging.take(shared, stream, part)?,
+                    false => shared.staging.take_now(shared, stream, part)?,
+                };
+                let address = from.address.offset(at as u64);
+                if let Some(staged) = staged {
+                    let part = staged.bytes;
+                    // SAFETY: O6, T1. The part lies in the region; it is given back once it was copied out.
+                    let sent = unsafe { self.submit_staged(staged, Memory::read(from.backing), address, Way::Down) };
+                    let (staged, point, copied) = sent?;
+                    reading.expect(staged, &point, at);
+                    copied?;
+                    at += part;
+                    continue;
+                }
+                if reading.is_idle() {
+                    let rest = from.part(at as u64, (bytes - at) as u64)?;
+                    // SAFETY: O3. There is room for the rest, at its place.
+                    return unsafe { self.read_pageable(rest, to.offset(at), &mut may) };
+                }
+            }
+            // SAFETY: O3, T1. There is room for all, outside of the slabs.
+            unsafe { reading.land_next(to, &mut may) }?;
+        }
+        Ok(())
+    }
+
+    /// [`read_bytes`](Self::read_bytes) by way of pageable memory of ours.
+    ///
+    /// # Safety
+    /// - As there.
+    unsafe fn read_pageable(&self, from: Region<'_, D>, to: HostPointer, may: &mut MayWait) -> Result<()> {
+        let bytes = usize::try_from(from.bytes).map_err(|_| Misuse::SizeOverflow)?;
+        let mut memory = vec![0_u8; bytes];
+        let host = HostPointer(NonNull::from(&mut *memory).cast());
+        // SAFETY: O6, R4. The memory is kept below where the copy is not known to have completed.
+        let (point, copied) = unsafe { self.copy_down(from, host) }?;
+        if let Err(error) = copied.and_then(|()| point.wait(&self.lease.anchor.context, may)) {
+            self.keep(Box::new(memory), point.number);
+            return Err(error);
+        }
+        self.lease.anchor.context.driver.host_accessed(host, bytes, HostAccess::Read);
+        // SAFETY: O3. The copy has completed; there is room at `to`, which is not ours.
+        unsafe { to.0.as_ptr().copy_from_nonoverlapping(host.0.as_ptr(), bytes) };
+        Ok(())
+    }
+
+    /// Copies `from` to `host` without staging; its point, and whether the driver accepted it.
+    ///
+    /// # Safety
+    /// - There is room at `host`, which stays until the copy has completed.
+    pub(crate) unsafe fn copy_down(&self, from: Region<'_, D>, host: HostPointer) -> Result<(Point<D>, Result<()>)> {
+        let enqueue = |driver: &D, stream: &D::Stream| {
+            // SAFETY: O6, R4. The region lies in its backing, which stays as in `launch`; the caller keeps the memory.
+            let copied =
+                unsafe { driver.copy(stream, Location::Host(host), Location::Device(from.address), from.bytes) };
+            // One that fails may have had its effect: it has a point as well.
+            Ok(copied)
+        };
+        // SAFETY: O1, R4. One copy, from what the use names, to memory that the caller keeps.
+        let (copied, number) = unsafe { self.submit_raw(Memory::read(from.backing), Call::Copy, enqueue) }?;
+        Ok((self.point(number), copied.map_err(|error| self.lease.anchor.context.fail(Call::Copy, &error))))
+    }
+
+    /// Makes one submission of a copy for each piece of `staged`, from or to the device memory that begins at `address`.
+    ///
+    /// # Safety
+    /// - As many bytes from there lie in `memory`; going up, `staged` is filled.
+    /// - The caller gives `staged` back by its point.
+    pub(crate) unsafe fn submit_staged<'s>(
+        &self,
+        staged: Staged<'s, D>,
+        memory: Memory<'_, D>,
+        address: DeviceAddress,
+        way: Way,
+    ) -> Result<Submitted<'s, D>> {
+        let enqueue = |driver: &D, stream: &D::Stream| {
+            let mut at = address;
+            for (host, bytes) in staged.parts() {
+                let (to, from) =
+                    if way == Way::Up { (Location::Device(at), host) } else { (host, Location::Device(at)) };
+                // SAFETY: O6, T1. The region lies in its backing, which stays as in `launch`; the staging memory is this
+                // copy's until its point.
+                let copied = unsafe { driver.copy(stream, to, from, bytes) };
+                if copied.is_err() {
+                    // It is numbered as if it had been accepted: what was before it has been, and a call that fails may
+                    // have had its effect.
+                    return Ok(copied);
+                }
+                at = at.offset(bytes);
+            }
+            Ok(Ok(()))
+        };
+        // SAFETY: O1, T1. Copies between what the use names and staging memory, which is given back by its point.
+        match unsafe { self.submit_raw(memory, Call::Copy, enqueue) } {
+            Ok((copied, number)) => {
+                let copied = copied.map_err(|error| self.lease.anchor.context.fail(Call::Copy, &error));
+                Ok((staged, self.point(number), copied))
+            }
+            Err(error) => {
+                // No copy was tried.
+                staged.refused();
+                Err(error)
+            }
+        }
+    }
+
+    /// Lets other code, a library say, enqueue work on the stream that uses `uses`. While `body` runs nobody else can
+    /// submit to the stream, and calls of this crate that would wait are refused with `Misuse::InsideHold`.
+    ///
+    /// # Safety
+    /// - `body` enqueues on the given stream only, and what it enqueues touches no memory but that of `uses`, in these
+    ///   ways.
+    /// - It does not wait for the device, destroy the stream, or begin a capture on it.
+    ///
+    /// # Errors
+    /// As for [`Queue`]; then `body` was not run. What `body` itself returns is the call's value.
+    ///
+    /// # Panics
+    /// When `body` does; its work counts as submitted.
+    pub unsafe fn use_on<R>(&self, uses: &[(Region<'_, D>, Access)], body: impl FnOnce(&D::Stream) -> R) -> Result<R> {
+        let uses: SmallVec<[Memory<'_, D>; 16]> =
+            uses.iter().map(|(region, access)| Memory::new(region.backing, *access)).collect();
+        let enqueue = |_: &D, raw: &D::Stream| {
+            Ok(within(Place::Hold, || std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(raw)))))
+        };
+        // SAFETY: O1. The caller vouches that `body` touches what `uses` names, on this stream. It may put any number of
+        // submissions there, and have left some behind where it unwinds: it always counts as submitted.
+        let (outcome, _) = unsafe { self.submit_raw(uses.as_slice(), Call::Launch, enqueue) }?;
+        outcome.map_err(|panic| std::panic::resume_unwind(panic))
+    }
+
+    /// Allocates in the order of this stream. When memory is short, first what is retired goes, then what this stream's
+    /// own work still holds up.
+    fn allocate_raw(&self, bytes: u64) -> Result<Allocation<D>> {
+        let anchor = &self.lease.anchor;
+        let release = || {
+            // Memory may be in the hands of whoever is on turn: worth a moment, but no more, since a turn may wait for
+            // the device (R3).
+            let mut moments = 0;
+            while anchor.reclaim.is_on_turn() && moments < MOMENTS_MAX {
+                crate::sync::thread::pause();
+                moments += 1;
+            }
+            anchor.reclaim.turn(&anchor.context, &anchor.pins, Ask::Query)
+        };
+        let is_short = |answer: &Result<_>| matches!(answer, Err(Error::Driver(failure)) if failure.kind == ErrorKind::OutOfMemory);
+        let mut answer = self.try_allocate(bytes);
+        if is_short(&answer) {
+            release();
+            answer = self.try_allocate(bytes);
+        }
+        if is_short(&answer) && self.synchronize().is_ok() {
+            release();
+            answer = self.try_allocate(bytes);
+        }
+        answer
+    }
+
+    fn try_allocate(&self, bytes: u64) -> Result<Allocation<D>> {
+        let anchor = self.lease.anchor.clone();
+        let context = &anchor.context;
+        let record = Record::new();
+        let mut may = MayWait::here()?;
+        let is_ordered = context.capabilities.stream_ordered_memory;
+        let address = if is_ordered {
+            // The allocation is a submission that writes the buffer: whoever uses it elsewhere is ordered after it
+            // (O1).
+            context.guarded_scope(&mut may, Call::MallocAsync, || {
+                let uses = [Use::new(&record, Access::Write)];
+                let allocated = submit(context, &self.lease.state, &uses, Call::MallocAsync, |driver, stream| {
+                    driver.malloc_async(stream, bytes)
+                });
+                Ok(allocated?.0)
+            })?
+        } else {
+            context.guarded(&mut may, Call::Malloc, |driver| driver.malloc(bytes))?
+        };
+        if address.0 == 0 {
+            // Some pools have been seen to say so when they are empty.
+            let call = if is_ordered { Call::MallocAsync } else { Call::Malloc };
+            return Err(Error::Driver(DriverFailure::null(call)));
+        }
+        Ok(Allocation::new(address, record, anchor))
     }
 }

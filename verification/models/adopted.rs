@@ -12,7 +12,7 @@ use super::tenure::ownership::Access::{Read, Write};
 use super::tenure::ownership::{Point, Points};
 use super::tenure::reclaim::{Ask, Reclaim, Resource, Retired};
 use super::tenure::registration::Pins;
-use super::tenure::stream::StreamState;
+use super::tenure::stream_state::StreamState;
 use super::tenure::sync::Arc;
 use super::{Model, Reached, Search};
 

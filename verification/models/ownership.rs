@@ -9,7 +9,7 @@ use super::tenure::driver::{Call, DeviceAddress, ErrorKind, Priority, Progress};
 use super::tenure::error::Result;
 use super::tenure::hold::MayWait;
 use super::tenure::ownership::{Access, Access::Read, Access::Write, Record, Use, submit};
-use super::tenure::stream::{Kind, StreamState};
+use super::tenure::stream_state::{Kind, StreamState};
 use super::tenure::sync::Arc;
 use super::tenure::sync::atomic::{AtomicU64, Ordering};
 use super::{Model, Reached, Search};

@@ -12,7 +12,7 @@ use super::tenure::hold::MayWait;
 use super::tenure::ownership::{Access, Points, Use, submit};
 use super::tenure::reclaim::{Ask, Reclaim, Resource, Retired};
 use super::tenure::registration::{HostRange, Pin, Pins, Request};
-use super::tenure::stream::StreamState;
+use super::tenure::stream_state::StreamState;
 use super::tenure::sync::Arc;
 use super::{Model, Reached, Search};
 use crate::schedule;

@@ -10,8 +10,8 @@
 use crate::context::Context;
 use crate::driver::{Call, Driver, DriverError as _, ErrorKind};
 use crate::life::Phase;
-use crate::stream::StreamState;
-use crate::stream::adoption::End;
+use crate::stream_state::StreamState;
+use crate::stream_state::adoption::End;
 use crate::sync::{Arc, Mutex};
 
 /// The streams that a runtime has, oldest first: those that it made, and what marks those that it adopted.

@@ -12,7 +12,7 @@ use tenure::hold::MayWait;
 use tenure::ownership::{Record, Use, submit};
 use tenure::pool::Pool;
 use tenure::reclaim::Reclaim;
-use tenure::stream::{Kind, StreamState};
+use tenure::stream_state::{Kind, StreamState};
 use tenure::sync::{ArcCell, Biased};
 
 use crate::null::Null;

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use tenure::id::StreamId;
 use tenure::ownership::Access;
 use tenure::ownership::state::{Closed, Position};
-use tenure::stream::follow::Follows;
+use tenure::stream_state::follow::Follows;
 
 use super::search::{Broken, FREE, Fair, Label, Machine, NONE, Promise, Steps, must};
 
