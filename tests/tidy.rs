@@ -331,6 +331,68 @@ fn words_are_plain() {
     report(&complaints);
 }
 
+/// The floors of the core, as DESIGN.md draws them: its modules from the lowest up, on one floor from left to right.
+fn floors() -> Vec<String> {
+    let design = fs::read_to_string(root().join("DESIGN.md")).expect("DESIGN.md is there");
+    let drawn = design.split("## Floors of the core").nth(1).and_then(|rest| rest.split("```").nth(1));
+    let rows = drawn.expect("DESIGN.md draws the floors").lines().filter_map(|row| row.split_once('│'));
+    let rows: Vec<Vec<_>> = rows.map(|(_, row)| row.split_whitespace().map(str::to_owned).collect()).collect();
+    rows.into_iter().rev().flatten().collect()
+}
+
+/// The modules of the core that a file of it imports, with the lines: what comments, documentation and tests name aside.
+fn imports(text: &str) -> Vec<(usize, String)> {
+    let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    let mut found = Vec::new();
+    let mut before = "";
+    for (number, line) in code.lines().enumerate() {
+        let line = line.split("//").next().unwrap_or_default();
+        for rest in line.split("crate::").skip(1).filter(|_| before != "#[cfg(doc)]") {
+            let end = rest.find(|letter: char| !(letter.is_alphanumeric() || letter == '_')).unwrap_or(rest.len());
+            found.push((number + 1, rest[..end].to_owned()));
+        }
+        before = line.trim();
+    }
+    found
+}
+
+/// What stands on a floor and imports from a higher one, or from the right on its own. Nothing that passes has a cycle.
+fn climbs(floors: &[String], path: &str, text: &str) -> Vec<String> {
+    let place = |module: &str| floors.iter().position(|known| known == module);
+    let module = path.trim_start_matches("core/src/").split(['/', '.']).next().unwrap_or_default();
+    let Some(own) = place(module) else { return vec![format!("{path}: DESIGN.md does not say on which floor it is")] };
+    let climbs = imports(text).into_iter().filter(|(_, other)| place(other).is_none_or(|other| other > own));
+    climbs.map(|(line, other)| format!("{path}:{line}: imports {other}, which is not below {module}")).collect()
+}
+
+#[test]
+fn the_core_has_floors() {
+    let floors = floors();
+    let mut complaints = Vec::new();
+    let mut there = BTreeSet::new();
+    for source in sources(&["rs"]) {
+        let Some(below) = source.path.strip_prefix("core/src/").filter(|below| *below != "lib.rs") else { continue };
+        there.extend(below.split(['/', '.']).next().map(str::to_owned));
+        complaints.extend(climbs(&floors, &source.path, &source.text));
+    }
+    let listed: BTreeSet<_> = floors.iter().cloned().collect();
+    complaints.extend(listed.difference(&there).map(|module| format!("{module} has a floor, and is not there")));
+    assert_eq!(listed.len(), floors.len(), "each module is drawn once");
+    report(&complaints);
+}
+
+#[test]
+fn a_planted_cycle_is_found() {
+    let floors: Vec<_> = ["id", "stream", "event"].map(str::to_owned).into();
+    let climbs = |path: &str, text: &str| climbs(&floors, path, text).len();
+    assert_eq!(climbs("core/src/event.rs", "use crate::stream::Stream;\nuse crate::id::Id;\n"), 0, "down");
+    assert_eq!(climbs("core/src/stream/state.rs", "use crate::stream::Stream;\n"), 0, "within a module");
+    assert_eq!(climbs("core/src/stream.rs", "use crate::event::Event;\n"), 1, "the other half of a cycle");
+    assert_eq!(climbs("core/src/stream.rs", "fn f() -> crate::event::Event {}\n"), 1, "without `use`");
+    assert_eq!(climbs("core/src/stream.rs", "/// [`crate::event`]\n#[cfg(doc)]\nuse crate::event::Event;\n"), 0);
+    assert_eq!(climbs("core/src/other.rs", ""), 1, "on no floor");
+}
+
 #[test]
 fn lines_fit() {
     let mut complaints = Vec::new();
