@@ -54,7 +54,7 @@ use crate::stream_state::touch::Touch;
 use crate::stream_state::{CLOSED, Gate, Role, StreamState};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::ordering;
-use crate::sync::{Apart, Arc, Mutex, MutexGuard, OnceLock};
+use crate::sync::{Arc, CachePadded, Mutex, MutexGuard, OnceLock};
 use smallvec::SmallVec;
 
 pub mod state;
@@ -141,14 +141,14 @@ impl Cover {
 struct Shared {
     readers: [AtomicU64; SLOTS],
     // Apart, since each is written by another thread with each of its launches.
-    reads: [Apart<AtomicU64>; SLOTS],
+    reads: [CachePadded<AtomicU64>; SLOTS],
 }
 
 impl Shared {
     fn new() -> Self {
         Self {
             readers: std::array::from_fn(|_| AtomicU64::new(NOBODY)),
-            reads: std::array::from_fn(|_| Apart::new(AtomicU64::new(0))),
+            reads: std::array::from_fn(|_| CachePadded::new(AtomicU64::new(0))),
         }
     }
 

@@ -39,14 +39,14 @@ pub use self::biased::{Biased, BiasedGuard};
 /// alignment, which would make each allocation of what holds it dearer.
 #[derive(Debug)]
 #[repr(C)]
-pub struct Apart<T> {
-    /// What is apart.
+pub struct CachePadded<T> {
+    /// What is padded.
     pub value: T,
     rest: [std::mem::MaybeUninit<u64>; 7],
 }
 
-impl<T> Apart<T> {
-    /// `value`, apart.
+impl<T> CachePadded<T> {
+    /// `value`, with the padding behind it.
     pub const fn new(value: T) -> Self {
         Self { value, rest: [std::mem::MaybeUninit::uninit(); 7] }
     }
