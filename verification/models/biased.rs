@@ -21,7 +21,7 @@ pub const MODELS: &[Model] = &[
         bound: None,
         search: Search::Sample(5_000),
         leaves_out: "that the system's barrier orders as the proposal says",
-        reaches: &["the favoured came twice by its post", "the favoured came back by the lock", "the other came first"],
+        reaches: &["the favoured came twice by its slot", "the favoured came back by the lock", "the other came first"],
         body: favoured_beside_revoker,
     },
     Model {
@@ -32,8 +32,8 @@ pub const MODELS: &[Model] = &[
         operations: "1 turn of the old favourite, 3 of the new",
         bound: Some(4),
         search: Search::Sample(5_000),
-        leaves_out: "posts that are handed on when their thread ends",
-        reaches: &["the new one came by its post", "the old one came after that"],
+        leaves_out: "slots that are handed on when their thread ends",
+        reaches: &["the new one came by its slot", "the old one came after that"],
         body: favour_changes_hands,
     },
     Model {
@@ -69,7 +69,7 @@ pub const MODELS: &[Model] = &[
         bound: None,
         search: Search::Sample(5_000),
         leaves_out: "nothing",
-        reaches: &["the outer one was held by its post", "the inner one would have favoured"],
+        reaches: &["the outer one was held by its slot", "the inner one would have favoured"],
         body: gate_inside_a_gate,
     },
     Model {
@@ -86,7 +86,7 @@ pub const MODELS: &[Model] = &[
     },
 ];
 
-/// Takes the gate and raises what it guards; whether that was by the post.
+/// Takes the gate and raises what it guards; whether that was by the slot.
 fn turn(gate: &Biased<u64>) -> bool {
     let mut guard = gate.lock();
     *guard += 1;
@@ -120,7 +120,7 @@ fn favoured_beside_revoker(reached: &Reached) {
     let seen = other.join().unwrap();
     // claim: the cell's own check, and
     total(&gate, 4);
-    reached.mark_if(first && second, "the favoured came twice by its post");
+    reached.mark_if(first && second, "the favoured came twice by its slot");
     reached.mark_if(!second, "the favoured came back by the lock");
     reached.mark_if(seen == 2, "the other came first");
 }
@@ -143,7 +143,7 @@ fn favour_changes_hands(reached: &Reached) {
     let favoured = other.join().unwrap();
     // claim: the cell's own check, and
     total(&gate, 5);
-    reached.mark_if(favoured, "the new one came by its post");
+    reached.mark_if(favoured, "the new one came by its slot");
     reached.mark_if(favoured && seen == 5, "the old one came after that");
 }
 
@@ -215,9 +215,9 @@ fn gate_inside_a_gate(reached: &Reached) {
     // join
     other.join().unwrap();
     // claim: the cell's own check, and
-    assert!(!favoured || inside == [false, false], "O4: a thread is by its post in two gates");
+    assert!(!favoured || inside == [false, false], "O4: a thread is by its slot in two gates");
     total(&outer, 3);
-    reached.mark_if(favoured, "the outer one was held by its post");
+    reached.mark_if(favoured, "the outer one was held by its slot");
     reached.mark_if(favoured && turn(&inner[1]), "the inner one would have favoured");
 }
 

@@ -69,7 +69,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "E6.look",
-        what: "a revoker looks at the favoured thread's post without what it says",
+        what: "a revoker looks at the favoured thread's slot without what it says",
         lines: &["O4"],
         model: "o4_favoured_beside_revoker",
         checker: Checker::Loom,
@@ -85,7 +85,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "o4_favoured_no_barrier",
-        what: "the favoured thread passes no barrier between its post and the look at the favour",
+        what: "the favoured thread passes no barrier between its slot and the look at the favour",
         lines: &["O4"],
         model: "o4_favoured_beside_revoker",
         checker: Checker::Loom,
@@ -93,7 +93,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "o4_revoker_no_barrier",
-        what: "a revoker passes no barrier between the favour and the look at the post",
+        what: "a revoker passes no barrier between the favour and the look at the slot",
         lines: &["O4"],
         model: "o4_favoured_beside_revoker",
         checker: Checker::Loom,
@@ -125,7 +125,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "o4_inner_overwrites",
-        what: "a favoured thread enters a second gate by the post that says it is in the first",
+        what: "a favoured thread enters a second gate by the slot that says it is in the first",
         lines: &["O4"],
         model: "o4_gate_inside_a_gate",
         checker: Checker::Loom,

@@ -1,29 +1,29 @@
 //! A mutex that is biased to the one thread that uses it: for that thread, taking it is a few loads and stores.
 //!
-//! Each thread has a [`Post`], one word that says which biased mutex it is inside of; nobody else writes it. A mutex names
-//! the post that it *favours*. Whoever sits at that post enters by writing the mutex into his post and then looking
-//! whether he is still favoured; he leaves by clearing his post. Everybody else takes the lock behind it, *revokes* the
+//! Each thread has a [`ThreadSlot`], one word that says which biased mutex it is inside of; nobody else writes it. A mutex names
+//! the slot that it *favours*. Whoever has that slot enters by writing the mutex into his slot and then looking
+//! whether he is still favoured; he leaves by clearing his slot. Everybody else takes the lock behind it, *revokes* the
 //! favour and then looks whether the favoured one is inside: if so, he waits until he has left.
 //!
 //! | word | says | changes by | keeps |
 //! |---|---|---|---|
-//! | `Post::at` | the mutex that its thread is inside of, or is looking at | its thread alone | O4 |
-//! | `favours` | the post that enters without the lock, or nobody's | holders of the lock | O4 |
-//! | `Bias::post` | the post that may still be inside | holders of the lock | O4 |
+//! | `ThreadSlot::at` | the mutex that its thread is inside of, or is looking at | its thread alone | O4 |
+//! | `favours` | the slot that enters without the lock, or nobody's | holders of the lock | O4 |
+//! | `Bias::slot` | the slot that may still be inside | holders of the lock | O4 |
 //!
 //! # Why nobody meets inside
-//! The favoured one writes his post (a), passes a barrier, and reads `favours` (b). Who revokes writes `favours` (c), passes
-//! a barrier, and reads the post (d). Of two barriers one comes first. If his: d reads a, or what he wrote later. If the
+//! The favoured one writes his slot (a), passes a barrier, and reads `favours` (b). Who revokes writes `favours` (c), passes
+//! a barrier, and reads the slot (d). Of two barriers one comes first. If his: d reads a, or what he wrote later. If the
 //! other: b reads c, or what was written later, and nobody but himself makes him the favourite, so he does not enter. So
 //! whoever entered on the strength of a favour is seen inside, or to have left since. What he did inside comes before
-//! what the other does, since all that he writes to his post is a release (E6.enter, E6.leave) and d acquires (E6.look).
+//! what the other does, since all that he writes to his slot is a release (E6.enter, E6.leave) and d acquires (E6.look).
 //! Holders of the lock follow each other by the lock. A favour is given by a holder to himself, so what was done before
 //! under the lock comes before what he does without it.
 //!
 //! The barriers are unlike: his is nothing but a promise of the compiler, since the other's is one that the system passes
 //! on all processors that run this process ([`Barrier`]). Where it has none, nobody is ever favoured.
 //!
-//! The race that looks wrong: a post is written by a thread that is not favoured at all, and looks inside for a moment.
+//! The race that looks wrong: a slot is written by a thread that is not favoured at all, and looks inside for a moment.
 //! It then goes away by itself, without waiting for anything; a revoker waits a moment longer.
 //!
 //! # Whom it favours
@@ -34,7 +34,7 @@
 use std::marker::PhantomData;
 
 use super::atomic::{AtomicUsize, Ordering};
-use super::{Barrier, Guarded, Inside, Mutex, MutexGuard, PostRef, post, thread};
+use super::{Barrier, Guarded, Inside, Mutex, MutexGuard, SlotRef, slot, thread};
 use crate::sync::ordering;
 
 /// How often in a row a thread takes the lock before it is favoured, once a favour was revoked.
@@ -47,18 +47,18 @@ const NOWHERE: usize = 0;
 /// one beside, which processors fetch along.
 #[derive(Debug)]
 #[repr(align(128))]
-pub struct Post {
+pub struct ThreadSlot {
     at: AtomicUsize,
 }
 
-impl Post {
+impl ThreadSlot {
     /// Nowhere.
     pub fn new() -> Self {
         Self { at: AtomicUsize::new(NOWHERE) }
     }
 }
 
-impl Default for Post {
+impl Default for ThreadSlot {
     fn default() -> Self {
         Self::new()
     }
@@ -78,7 +78,7 @@ pub struct Biased<T> {
 #[derive(Debug)]
 struct Bias {
     /// Who may still be inside without the lock. Stays beyond a revocation, until he was seen elsewhere.
-    post: Option<PostRef>,
+    slot: Option<SlotRef>,
     /// Who took the lock last, and how often in a row.
     last: usize,
     streak: u32,
@@ -96,18 +96,18 @@ pub struct BiasedGuard<'a, T> {
 /// Held for its end.
 #[derive(Debug)]
 enum Hold<'a> {
-    Favoured { _at: AtPost },
+    Favoured { _at: InSlot },
     Locked { _bias: MutexGuard<'a, Bias> },
 }
 
-/// Somebody's being inside by his post. Not to be sent: the post is the thread's.
+/// Somebody's being inside by his slot. Not to be sent: the slot is the thread's.
 #[derive(Debug)]
-struct AtPost(PostRef, PhantomData<*const ()>);
+struct InSlot(SlotRef, PhantomData<*const ()>);
 
-impl Drop for AtPost {
+impl Drop for InSlot {
     #[inline]
     fn drop(&mut self) {
-        // E6.leave: Release; pairs with E6.look. Who finds the post empty comes after what was done inside.
+        // E6.leave: Release; pairs with E6.look. Who finds the slot empty comes after what was done inside.
         self.0.at.store(NOWHERE, ordering!("E6.leave", Release));
     }
 }
@@ -119,7 +119,7 @@ impl<T> Biased<T> {
             favours: AtomicUsize::new(NOBODY),
             barrier: Barrier::new(),
             value: Guarded::new(value),
-            bias: Mutex::new(Bias { post: None, last: NOBODY, streak: 0, patience: 1 }),
+            bias: Mutex::new(Bias { slot: None, last: NOBODY, streak: 0, patience: 1 }),
         }
     }
 
@@ -135,7 +135,7 @@ impl<T> Biased<T> {
     /// Takes it if it favours the calling thread, and that is nowhere else.
     #[inline]
     pub fn lock_favoured(&self) -> Option<BiasedGuard<'_, T>> {
-        self.enter().map(|post| self.guard(Hold::Favoured { _at: post }))
+        self.enter().map(|slot| self.guard(Hold::Favoured { _at: slot }))
     }
 
     /// Takes it; but if it is held and `refuse` says so, does not wait for it.
@@ -150,9 +150,9 @@ impl<T> Biased<T> {
     /// Gives up the calling thread's favour, if it has that and is not inside, so that the next to come is favoured at
     /// once. That takes no barrier, since only this thread could have entered by it; and it waits for nobody.
     pub fn resign(&self) {
-        let Some(post) = post::current() else { return };
+        let Some(slot) = slot::current() else { return };
         // Relaxed: as in `enter`.
-        let is_favoured = || self.favours.load(Ordering::Relaxed) == post.identity();
+        let is_favoured = || self.favours.load(Ordering::Relaxed) == slot.identity();
         if !is_favoured() || self.is_mine() {
             return;
         }
@@ -162,7 +162,7 @@ impl<T> Biased<T> {
         }
         // Relaxed: as in `expel`.
         self.favours.store(NOBODY, Ordering::Relaxed);
-        (bias.post, bias.patience) = (None, 1);
+        (bias.slot, bias.patience) = (None, 1);
     }
 
     fn address(&self) -> usize {
@@ -176,19 +176,19 @@ impl<T> Biased<T> {
         BiasedGuard { value, hold }
     }
 
-    /// Enters by the thread's post, if it is favoured and nowhere else.
+    /// Enters by the thread's slot, if it is favoured and nowhere else.
     #[inline]
-    fn enter(&self) -> Option<AtPost> {
-        let post = post::current()?;
+    fn enter(&self) -> Option<InSlot> {
+        let slot = slot::current()?;
         // Relaxed: only this thread writes it.
-        if post.at.load(Ordering::Relaxed) != NOWHERE {
+        if slot.at.load(Ordering::Relaxed) != NOWHERE {
             return None;
         }
         // E6.enter: Release; pairs with E6.look. A revoker of the mutex that this thread was in before may read this.
-        post.at.store(self.address(), ordering!("E6.enter", Release));
+        slot.at.store(self.address(), ordering!("E6.enter", Release));
         self.barrier.favoured();
-        let entered = AtPost(post, PhantomData);
-        // Relaxed: it says "this post" only if this thread wrote that, and it did so as a holder.
+        let entered = InSlot(slot, PhantomData);
+        // Relaxed: it says "this slot" only if this thread wrote that, and it did so as a holder.
         (self.favours.load(Ordering::Relaxed) == entered.0.identity()).then_some(entered)
     }
 
@@ -210,13 +210,13 @@ impl<T> Biased<T> {
     }
 
     fn is_mine(&self) -> bool {
-        // Relaxed: only this thread writes its post.
-        post::current().is_some_and(|post| post.at.load(Ordering::Relaxed) == self.address())
+        // Relaxed: only this thread writes its slot.
+        slot::current().is_some_and(|slot| slot.at.load(Ordering::Relaxed) == self.address())
     }
 
     /// Takes the favour back and waits until nobody is inside on the strength of it; `false`: refused to wait.
     fn expel(&self, bias: &mut Bias, refuse: impl Fn() -> bool) -> bool {
-        let Some(post) = &bias.post else { return true };
+        let Some(slot) = &bias.slot else { return true };
         // Relaxed both: only holders of the lock write it; for the favoured one the barriers order it.
         if self.favours.load(Ordering::Relaxed) != NOBODY {
             self.favours.store(NOBODY, Ordering::Relaxed);
@@ -224,35 +224,35 @@ impl<T> Biased<T> {
         }
         let mut tries = 0;
         // E6.look: Acquire; pairs with E6.leave and E6.enter.
-        while post.at.load(ordering!("E6.look", Acquire)) == self.address() {
+        while slot.at.load(ordering!("E6.look", Acquire)) == self.address() {
             if refuse() {
                 return false;
             }
             thread::pause_brief(&mut tries);
         }
-        bias.post = None;
+        bias.slot = None;
         true
     }
 
-    /// The hold of who has the lock, and nobody is inside: by his post from now on, if he is to be favoured.
+    /// The hold of who has the lock, and nobody is inside: by his slot from now on, if he is to be favoured.
     fn hold<'a>(&'a self, mut bias: MutexGuard<'a, Bias>) -> Hold<'a> {
-        let Some(post) = post::take() else { return Hold::Locked { _bias: bias } };
-        if bias.last != post.identity() {
-            (bias.last, bias.streak) = (post.identity(), 0);
+        let Some(slot) = slot::take() else { return Hold::Locked { _bias: bias } };
+        if bias.last != slot.identity() {
+            (bias.last, bias.streak) = (slot.identity(), 0);
         }
         bias.streak += 1;
-        // Relaxed: only this thread writes its post.
-        let is_free = post.at.load(Ordering::Relaxed) == NOWHERE;
+        // Relaxed: only this thread writes its slot.
+        let is_free = slot.at.load(Ordering::Relaxed) == NOWHERE;
         if bias.streak < bias.patience || !is_free || !self.barrier.is_there() {
             return Hold::Locked { _bias: bias };
         }
         (bias.last, bias.streak, bias.patience) = (NOBODY, 0, PATIENCE);
-        bias.post = Some(PostRef::clone(&post));
+        bias.slot = Some(SlotRef::clone(&slot));
         // E6.enter: as in `enter`.
-        post.at.store(self.address(), ordering!("E6.enter", Release));
+        slot.at.store(self.address(), ordering!("E6.enter", Release));
         // Relaxed: for others the lock orders it.
-        self.favours.store(post.identity(), Ordering::Relaxed);
-        Hold::Favoured { _at: AtPost(post, PhantomData) }
+        self.favours.store(slot.identity(), Ordering::Relaxed);
+        Hold::Favoured { _at: InSlot(slot, PhantomData) }
     }
 }
 
@@ -372,7 +372,7 @@ mod tests {
     fn an_inner_one_is_not_favoured() {
         let (outer, inner) = (Biased::new(0), Biased::new(0));
         let guard = outer.lock();
-        assert!(!turn(&inner) || !favours(), "a thread has one post");
+        assert!(!turn(&inner) || !favours(), "a thread has one slot");
         drop(guard);
         assert_eq!(turn(&inner), favours());
     }

@@ -12,7 +12,7 @@
 //!
 //! Loom has no const constructors, no `Weak`, no timeouts and no spurious wake-ups.
 
-pub use super::model::{OnceLock, PostRef, clock, have_barriers, leak, take_back};
+pub use super::model::{OnceLock, SlotRef, clock, have_barriers, leak, take_back};
 pub use super::no_coop as coop;
 pub use ::loom::sync::Arc;
 pub use ::loom::thread_local;
@@ -421,21 +421,21 @@ impl Barrier {
     }
 }
 
-/// The post of the running thread. Each has its own: none is handed on.
-pub mod post {
-    use super::PostRef;
+/// The slot of the running thread. Each has its own: none is handed on.
+pub mod slot {
+    use super::SlotRef;
 
     ::loom::thread_local! {
-        static POST: PostRef = PostRef::new();
+        static SLOT: SlotRef = SlotRef::new();
     }
 
     /// The running thread's.
-    pub fn current() -> Option<PostRef> {
-        POST.try_with(PostRef::clone).ok()
+    pub fn current() -> Option<SlotRef> {
+        SLOT.try_with(SlotRef::clone).ok()
     }
 
     /// The running thread's.
-    pub fn take() -> Option<PostRef> {
+    pub fn take() -> Option<SlotRef> {
         current()
     }
 }

@@ -1,5 +1,5 @@
 //! What loom's and shuttle's halves share: what is leaked on purpose, a clock that stands still, a value that is set
-//! once, whether the system has barriers, and how posts are held.
+//! once, whether the system has barriers, and how slots are held.
 
 /// As the native one, but [`take_back`] ends it: a checker asks at the end of an execution for what was not dropped.
 pub fn leak<T: 'static>(value: T) {
@@ -100,31 +100,31 @@ pub(super) fn are_there_barriers() -> bool {
     BARRIERS.load(std::sync::atomic::Ordering::Relaxed)
 }
 
-/// How a [`Post`](super::biased::Post) is held.
+/// How a [`ThreadSlot`](super::biased::ThreadSlot) is held.
 #[derive(Clone, Debug)]
-pub struct PostRef {
-    post: std::sync::Arc<super::biased::Post>,
+pub struct SlotRef {
+    slot: std::sync::Arc<super::biased::ThreadSlot>,
     // Not the address: the allocator may give it out again, in one execution and not in the next.
     identity: usize,
 }
 
-impl PostRef {
+impl SlotRef {
     pub(super) fn new() -> Self {
         static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(1);
         let identity = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        Self { post: std::sync::Arc::new(super::biased::Post::new()), identity }
+        Self { slot: std::sync::Arc::new(super::biased::ThreadSlot::new()), identity }
     }
 
-    /// What no other post has. Never zero.
+    /// What no other slot has. Never zero.
     pub fn identity(&self) -> usize {
         self.identity
     }
 }
 
-impl std::ops::Deref for PostRef {
-    type Target = super::biased::Post;
+impl std::ops::Deref for SlotRef {
+    type Target = super::biased::ThreadSlot;
 
     fn deref(&self) -> &Self::Target {
-        &self.post
+        &self.slot
     }
 }

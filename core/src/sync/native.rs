@@ -288,20 +288,20 @@ mod membarrier {
     pub fn other_side() {}
 }
 
-/// How a [`Post`](super::biased::Post) is held: posts are few, and never freed.
+/// How a [`ThreadSlot`](super::biased::ThreadSlot) is held: slots are few, and never freed.
 #[derive(Clone, Copy, Debug)]
-pub struct PostRef(&'static super::biased::Post);
+pub struct SlotRef(&'static super::biased::ThreadSlot);
 
-impl PostRef {
-    /// What no other post has. Never zero.
+impl SlotRef {
+    /// What no other slot has. Never zero.
     #[inline]
     pub fn identity(&self) -> usize {
         std::ptr::from_ref(self.0).addr()
     }
 }
 
-impl std::ops::Deref for PostRef {
-    type Target = super::biased::Post;
+impl std::ops::Deref for SlotRef {
+    type Target = super::biased::ThreadSlot;
 
     #[inline]
     fn deref(&self) -> &Self::Target {
@@ -309,49 +309,49 @@ impl std::ops::Deref for PostRef {
     }
 }
 
-/// The post of the running thread. Posts of threads that have ended are handed on: who gets one comes after all that
+/// The slot of the running thread. Slots of threads that have ended are handed on: who gets one comes after all that
 /// its last thread did, and inherits its favours.
-pub mod post {
+pub mod slot {
     use std::cell::Cell;
 
-    use super::super::biased::Post;
-    use super::{Mutex, PostRef};
+    use super::super::biased::ThreadSlot;
+    use super::{Mutex, SlotRef};
 
-    static FREE: Mutex<Vec<PostRef>> = Mutex::new(Vec::new());
+    static FREE: Mutex<Vec<SlotRef>> = Mutex::new(Vec::new());
 
     thread_local! {
-        static POST: Cell<Option<PostRef>> = const { Cell::new(None) };
+        static SLOT: Cell<Option<SlotRef>> = const { Cell::new(None) };
         static LEASE: Lease = const { Lease };
     }
 
-    /// Gives the post back when its thread ends.
+    /// Gives the slot back when its thread ends.
     struct Lease;
 
     impl Drop for Lease {
         fn drop(&mut self) {
-            if let Some(post) = POST.take() {
-                FREE.lock().push(post);
+            if let Some(slot) = SLOT.take() {
+                FREE.lock().push(slot);
             }
         }
     }
 
     /// The running thread's, if it has one.
     #[inline]
-    pub fn current() -> Option<PostRef> {
-        POST.get()
+    pub fn current() -> Option<SlotRef> {
+        SLOT.get()
     }
 
     /// The running thread's; none once the thread is ending.
     #[cold]
-    pub fn take() -> Option<PostRef> {
-        if let Some(post) = current() {
-            return Some(post);
+    pub fn take() -> Option<SlotRef> {
+        if let Some(slot) = current() {
+            return Some(slot);
         }
         LEASE.try_with(|_| {}).ok()?;
         let free = FREE.lock().pop();
-        let post = free.unwrap_or_else(|| PostRef(Box::leak(Box::new(Post::new()))));
-        POST.set(Some(post));
-        Some(post)
+        let slot = free.unwrap_or_else(|| SlotRef(Box::leak(Box::new(ThreadSlot::new()))));
+        SLOT.set(Some(slot));
+        Some(slot)
     }
 }
 

@@ -3,7 +3,7 @@
 //! Shuttle is sequentially consistent whatever the orderings say, and has no reduction that could hide an order: it is
 //! the oracle for loom's probes, and reaches sizes that loom does not. It has no leak or race detection.
 
-pub use super::model::{OnceLock, PostRef, clock, have_barriers, leak, take_back};
+pub use super::model::{OnceLock, SlotRef, clock, have_barriers, leak, take_back};
 pub use ::shuttle::sync::Arc;
 pub use ::shuttle::thread_local;
 
@@ -219,21 +219,21 @@ impl Barrier {
     }
 }
 
-/// The post of the running thread. Each has its own: none is handed on.
-pub mod post {
-    use super::PostRef;
+/// The slot of the running thread. Each has its own: none is handed on.
+pub mod slot {
+    use super::SlotRef;
 
     ::shuttle::thread_local! {
-        static POST: PostRef = PostRef::new();
+        static SLOT: SlotRef = SlotRef::new();
     }
 
     /// The running thread's.
-    pub fn current() -> Option<PostRef> {
-        POST.try_with(PostRef::clone).ok()
+    pub fn current() -> Option<SlotRef> {
+        SLOT.try_with(SlotRef::clone).ok()
     }
 
     /// The running thread's.
-    pub fn take() -> Option<PostRef> {
+    pub fn take() -> Option<SlotRef> {
         current()
     }
 }
