@@ -88,7 +88,7 @@ fn blend(stream: &Stream<D>, kernel: &Blend, (a, b, y): Three<'_>) -> Result<()>
     stream.launch(kernel, LaunchConfig::linear(4), (a, b, y, 2.0, 3.0, 4, 0))
 }
 
-/// The locks of a gate: where the system has no barrier, the gate favours nobody and is a lock.
+/// The locks of a gate: where the system has no barrier, the gate is biased to no thread and is a lock.
 fn gate() -> u64 {
     u64::from(!tenure::sync::Barrier::new().is_there())
 }
@@ -156,7 +156,7 @@ fn a_shared_read(bench: &SimBench) {
     rig.close();
 }
 
-/// The gate of a stream that another thread leased before favours the thread that leases it now.
+/// The gate of a stream that another thread leased before is biased to the thread that leases it now.
 fn a_lease_after_another(bench: &SimBench) {
     let rig = Rig::new(bench);
     let bump = |stream: &Stream<D>, x: &mut Buffer<u32, D>| rig.bump(stream, x, 1).expect("a launch");

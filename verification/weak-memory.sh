@@ -44,7 +44,7 @@ sweep() { # tool, words of a race, command...
             blind tsan "$witness" "it does not know fetch_max, and calls the core as it is a race"
             continue
             ;;
-        "tsan e6_favoured_elsewhere")
+        "tsan e6_biased_elsewhere")
             blind tsan E6.enter "it does not let a relaxed store end what an earlier release published"
             defects="E6.look"
             ;;

@@ -294,9 +294,9 @@ where
     let key = stream.key();
     // What uses nothing is covered by a stream that is not closed: elsewhere the covers show that.
     let is_open = size_of::<U>() > 0 || key != CLOSED;
-    // Mostly the gate favours the thread, and all is covered outright.
+    // Mostly the gate is biased to the thread, and all is covered outright.
     if is_open
-        && let Some(gate) = stream.gate_favoured()
+        && let Some(gate) = stream.gate_biased()
         && uses.all_outright(key)
     {
         let (answer, number) = stream.attempt_outright(context, &gate, enqueue);
@@ -325,7 +325,7 @@ fn refused_outright<D: Driver>(
     context.fail(call, error)
 }
 
-/// [`submit_covered`] by a gate that may not favour the thread, and where some of the uses may be reads of what the
+/// [`submit_covered`] by a gate that may not be biased to the thread, and where some of the uses may be reads of what the
 /// stream shares with others.
 #[inline(never)]
 fn submit_gated<D: Driver, R, U: Records<D>, F>(

@@ -49,7 +49,7 @@ impl<D: Driver> Drop for Lease<D> {
         match self.state.role {
             Role::Pooled(_) => {
                 // The next holder is mostly another thread.
-                self.state.resign_gate();
+                self.state.release_bias();
                 self.anchor.pool.give(self.state.clone());
             }
             Role::Adopted(_) => {

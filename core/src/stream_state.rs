@@ -190,10 +190,10 @@ impl<D: Driver> StreamState<D> {
         self.gate.lock()
     }
 
-    /// Takes the gate if it favours the calling thread: without a lock.
+    /// Takes the gate if it is biased to the calling thread: without a lock.
     #[inline]
-    pub fn gate_favoured(&self) -> Option<BiasedGuard<'_, Gate<D>>> {
-        self.gate.lock_favoured()
+    pub fn gate_biased(&self) -> Option<BiasedGuard<'_, Gate<D>>> {
+        self.gate.lock_biased()
     }
 
     /// Takes the gate, unless it is held and the thread must not wait.
@@ -203,8 +203,8 @@ impl<D: Driver> StreamState<D> {
     }
 
     /// Gives up what makes the gate cheap for the calling thread alone. Waits for nobody (R1).
-    pub fn resign_gate(&self) {
-        self.gate.resign();
+    pub fn release_bias(&self) {
+        self.gate.release_bias();
     }
 
     /// Enters as a guest on behalf of submission `number`; `None` when that has completed: then there is nothing to do.

@@ -16,7 +16,7 @@ use super::tenure::stream_state::StreamState;
 use super::tenure::sync::Arc;
 use super::{Model, Reached, Search};
 
-const LEAVES_OUT: &str = "gates favour nobody; the owner's own work on the stream";
+const LEAVES_OUT: &str = "gates are biased to no thread; the owner's own work on the stream";
 
 /// The models of this file.
 pub const MODELS: &[Model] = &[

@@ -168,14 +168,14 @@ fn try_lock_beside_lock() -> Vec<u64> {
 
 /// Each of two threads stores, passes its barrier and loads what the other stores: one of them sees it.
 fn stores_barriers_loads() -> Vec<u64> {
-    let (favoured, revoker) = crossing();
-    vec![favoured, revoker]
+    let (owner, revoker) = crossing();
+    vec![owner, revoker]
 }
 
 fn crossing() -> (u64, u64) {
     let shared = Arc::new((AtomicU64::new(0), AtomicU64::new(0), Barrier::new()));
     if !shared.2.is_there() {
-        // Where the system has none, no thread is favoured either.
+        // Where the system has none, no thread owns the bias either.
         return (1, 1);
     }
     let other = spawn({
@@ -189,8 +189,8 @@ fn crossing() -> (u64, u64) {
         }
     });
     shared.1.store(1, Relaxed);
-    if !planted("litmus.favoured") {
-        shared.2.favoured();
+    if !planted("litmus.owner") {
+        shared.2.owner();
     }
     let seen = shared.0.load(Relaxed);
     (seen, other.join().unwrap())
@@ -280,10 +280,10 @@ fn publication(reached: &Reached) {
 
 fn barriers_order(reached: &Reached) {
     // setup, threads, join
-    let (favoured, revoker) = crossing();
+    let (owner, revoker) = crossing();
     // claim
-    assert!(favoured == 1 || revoker == 1, "two unlike barriers order nothing");
-    reached.mark_if(favoured != revoker, "only one saw the other");
+    assert!(owner == 1 || revoker == 1, "two unlike barriers order nothing");
+    reached.mark_if(owner != revoker, "only one saw the other");
 }
 
 fn cell_publication(reached: &Reached) {

@@ -36,13 +36,13 @@ pub struct World {
 }
 
 impl World {
-    /// A fresh device, and gates that favour whom they please.
+    /// A fresh device, and gates that are biased to whichever thread they please.
     pub fn new() -> Self {
         Self::with(true)
     }
 
-    /// A fresh device, and gates that favour nobody: any mutex. So it is where a system has no barrier, and so models stay
-    /// small: `biased` says that a gate that favours is a mutex too, and some models here run with both.
+    /// A fresh device, and gates that are biased to no thread: any mutex. So it is where a system has no barrier, and so models stay
+    /// small: `biased` says that a gate that is biased is a mutex too, and some models here run with both.
     pub fn plain() -> Self {
         Self::with(false)
     }
@@ -129,12 +129,12 @@ pub const MODELS: &[Model] = &[
         operations: "1 launch on its own stream, 1 launch on another",
         bound: None,
         search: Search::Sample(2_000),
-        leaves_out: "gates favour nobody; kernels have no contents; streams are made outside the pool",
+        leaves_out: "gates are biased to no thread; kernels have no contents; streams are made outside the pool",
         reaches: &["an edge was inserted", "the old owner launched first", "the buffer came back"],
         body: two_writers,
     },
     Model {
-        name: "o1_two_writers_are_ordered_favoured",
+        name: "o1_two_writers_are_ordered_biased",
         claim: "Two threads that write one buffer on two streams are ordered, whoever comes first.",
         lines: &["O1", "O4"],
         threads: 2,
@@ -143,7 +143,7 @@ pub const MODELS: &[Model] = &[
         search: Search::Sample(2_000),
         leaves_out: "kernels have no contents; streams are made outside the pool",
         reaches: &["an edge was inserted", "the old owner launched first", "the buffer came back"],
-        body: two_writers_favoured,
+        body: two_writers_biased,
     },
     Model {
         name: "o1_two_readers_share",
@@ -189,12 +189,12 @@ pub const MODELS: &[Model] = &[
         operations: "2 reads through a slot, 1 write elsewhere",
         bound: None,
         search: Search::Sample(2_000),
-        leaves_out: "gates favour nobody; kernels have no contents",
+        leaves_out: "gates are biased to no thread; kernels have no contents",
         reaches: &["a read through the slot", "a read had to come back"],
         body: slot_beside_writer,
     },
     Model {
-        name: "o1_slot_beside_writer_favoured",
+        name: "o1_slot_beside_writer_biased",
         claim: "A stream that reads through its slot, without more, is ordered with a writer that closes the slot.",
         lines: &["O1", "O4", "O9"],
         threads: 2,
@@ -203,7 +203,7 @@ pub const MODELS: &[Model] = &[
         search: Search::Sample(2_000),
         leaves_out: "kernels have no contents",
         reaches: &["a read through the slot", "a read had to come back"],
-        body: slot_beside_writer_favoured,
+        body: slot_beside_writer_biased,
     },
     Model {
         name: "o1_owner_reads_beside_joining_reader",
@@ -225,12 +225,12 @@ pub const MODELS: &[Model] = &[
         operations: "1 launch each",
         bound: Some(2),
         search: Search::Sample(2_000),
-        leaves_out: "gates favour nobody; kernels have no contents",
+        leaves_out: "gates are biased to no thread; kernels have no contents",
         reaches: &["the writer came between the readers"],
         body: three_streams,
     },
     Model {
-        name: "o1_three_streams_are_ordered_favoured",
+        name: "o1_three_streams_are_ordered_biased",
         claim: "Two readers and a writer on three streams and three threads are ordered.",
         lines: &["O1", "O9"],
         threads: 3,
@@ -239,7 +239,7 @@ pub const MODELS: &[Model] = &[
         search: Search::Sample(2_000),
         leaves_out: "kernels have no contents",
         reaches: &["the writer came between the readers"],
-        body: three_streams_favoured,
+        body: three_streams_biased,
     },
     Model {
         name: "o1_readers_without_a_slot_are_waited_for",
@@ -273,12 +273,12 @@ pub const MODELS: &[Model] = &[
         operations: "1 launch each; 1 wait and 1 question",
         bound: Some(3),
         search: Search::Sample(2_000),
-        leaves_out: "gates favour nobody; kernels have no contents",
+        leaves_out: "gates are biased to no thread; kernels have no contents",
         reaches: &["called clean", "called busy"],
         body: two_launch_one_sync,
     },
     Model {
-        name: "o2_clean_beside_two_launching_threads_favoured",
+        name: "o2_clean_beside_two_launching_threads_biased",
         claim: "As with one launching thread, with two on one stream, whose numbers may be taken out of order.",
         lines: &["O2"],
         threads: 2,
@@ -287,7 +287,7 @@ pub const MODELS: &[Model] = &[
         search: Search::Sample(2_000),
         leaves_out: "kernels have no contents",
         reaches: &["called clean", "called busy"],
-        body: two_launch_one_sync_favoured,
+        body: two_launch_one_sync_biased,
     },
     Model {
         name: "o2_clean_beside_move",
@@ -357,7 +357,7 @@ pub const MODELS: &[Model] = &[
         operations: "1 view, read and end; 1 device write by the owner tried once",
         bound: Some(3),
         search: Search::Sample(2_000),
-        leaves_out: "gates favour nobody; the host's reads are a witness cell that the kernel's enqueue writes",
+        leaves_out: "gates are biased to no thread; the host's reads are a witness cell that the kernel's enqueue writes",
         reaches: &["the launch was refused", "the launch came after the view", "the launch came before the view"],
         body: view_beside_covered,
     },
@@ -381,7 +381,7 @@ pub const MODELS: &[Model] = &[
         operations: "1 covered launch; 1 move",
         bound: Some(3),
         search: Search::Sample(2_000),
-        leaves_out: "gates favour nobody; kernels have no contents",
+        leaves_out: "gates are biased to no thread; kernels have no contents",
         reaches: &["the covered launch came first", "the move came first"],
         body: close_beside_covered,
     },
@@ -393,7 +393,7 @@ pub const MODELS: &[Model] = &[
         operations: "1 read through a slot; 1 write elsewhere",
         bound: Some(3),
         search: Search::Sample(2_000),
-        leaves_out: "gates favour nobody; kernels have no contents",
+        leaves_out: "gates are biased to no thread; kernels have no contents",
         reaches: &["the read came first", "the write came first"],
         body: close_beside_read,
     },
@@ -405,7 +405,7 @@ pub const MODELS: &[Model] = &[
         operations: "1 launch that is refused behind an edge; 1 read through a slot; then a host write",
         bound: Some(3),
         search: Search::Sample(2_000),
-        leaves_out: "gates favour nobody; kernels have no contents",
+        leaves_out: "gates are biased to no thread; kernels have no contents",
         reaches: &["an edge was skipped"],
         body: refused_behind_readers,
     },
@@ -417,12 +417,12 @@ pub const MODELS: &[Model] = &[
         operations: "1 launch each",
         bound: Some(3),
         search: Search::Sample(2_000),
-        leaves_out: "gates favour nobody; kernels have no contents",
+        leaves_out: "gates are biased to no thread; kernels have no contents",
         reaches: &["the move came between the launches"],
         body: two_fast_one_mover,
     },
     Model {
-        name: "o4_two_fast_launches_and_a_mover_favoured",
+        name: "o4_two_fast_launches_and_a_mover_biased",
         claim: "Two threads that launch on the owner's stream and one that moves the buffer away are ordered.",
         lines: &["O4", "O1"],
         threads: 3,
@@ -431,7 +431,7 @@ pub const MODELS: &[Model] = &[
         search: Search::Sample(2_000),
         leaves_out: "kernels have no contents",
         reaches: &["the move came between the launches"],
-        body: two_fast_one_mover_favoured,
+        body: two_fast_one_mover_biased,
     },
     Model {
         name: "o5_crossed_buffers_do_not_deadlock",
@@ -489,7 +489,7 @@ pub const MODELS: &[Model] = &[
         operations: "1 move whose edge fails; 1 launch by the last writer's stream, refused by another buffer; then a host write",
         bound: Some(3),
         search: Search::Sample(2_000),
-        leaves_out: "gates favour nobody; kernels have no contents",
+        leaves_out: "gates are biased to no thread; kernels have no contents",
         reaches: &["the buffer was taken back"],
         body: refused_retake,
     },
@@ -501,7 +501,7 @@ pub const MODELS: &[Model] = &[
         operations: "1 launch each on one stream, of buffers of another, one of them refused by a further one; then a host write of both",
         bound: Some(3),
         search: Search::Sample(2_000),
-        leaves_out: "gates favour nobody; kernels have no contents",
+        leaves_out: "gates are biased to no thread; kernels have no contents",
         reaches: &["an edge was skipped"],
         body: refused_behind_second_wait,
     },
@@ -525,12 +525,12 @@ pub const MODELS: &[Model] = &[
         operations: "1 move each to the same stream",
         bound: Some(3),
         search: Search::Sample(2_000),
-        leaves_out: "gates favour nobody; kernels have no contents",
+        leaves_out: "gates are biased to no thread; kernels have no contents",
         reaches: &["one edge served both"],
         body: shared_edge,
     },
     Model {
-        name: "o1_followers_share_an_edge_favoured",
+        name: "o1_followers_share_an_edge_biased",
         claim: "Two threads that move buffers to one stream share an edge, and neither runs ahead of it.",
         lines: &["O1"],
         threads: 2,
@@ -539,7 +539,7 @@ pub const MODELS: &[Model] = &[
         search: Search::Sample(2_000),
         leaves_out: "kernels have no contents",
         reaches: &["one edge served both"],
-        body: shared_edge_favoured,
+        body: shared_edge_biased,
     },
     Model {
         name: "o1_events_are_not_shared",
@@ -559,7 +559,7 @@ fn two_writers(reached: &Reached) {
     two_writers_in(World::plain(), reached);
 }
 
-fn two_writers_favoured(reached: &Reached) {
+fn two_writers_biased(reached: &Reached) {
     two_writers_in(World::new(), reached);
 }
 
@@ -661,7 +661,7 @@ fn slot_beside_writer(reached: &Reached) {
     slot_beside_writer_in(World::plain(), reached);
 }
 
-fn slot_beside_writer_favoured(reached: &Reached) {
+fn slot_beside_writer_biased(reached: &Reached) {
     slot_beside_writer_in(World::new(), reached);
 }
 
@@ -723,7 +723,7 @@ fn three_streams(reached: &Reached) {
     three_streams_in(World::plain(), reached);
 }
 
-fn three_streams_favoured(reached: &Reached) {
+fn three_streams_biased(reached: &Reached) {
     three_streams_in(World::new(), reached);
 }
 
@@ -806,7 +806,7 @@ fn two_launch_one_sync(reached: &Reached) {
     two_launch_one_sync_in(World::plain(), reached);
 }
 
-fn two_launch_one_sync_favoured(reached: &Reached) {
+fn two_launch_one_sync_biased(reached: &Reached) {
     two_launch_one_sync_in(World::new(), reached);
 }
 
@@ -992,7 +992,7 @@ fn two_fast_one_mover(reached: &Reached) {
     two_fast_one_mover_in(World::plain(), reached);
 }
 
-fn two_fast_one_mover_favoured(reached: &Reached) {
+fn two_fast_one_mover_biased(reached: &Reached) {
     two_fast_one_mover_in(World::new(), reached);
 }
 
@@ -1211,7 +1211,7 @@ fn shared_edge(reached: &Reached) {
     shared_edge_in(World::plain(), reached);
 }
 
-fn shared_edge_favoured(reached: &Reached) {
+fn shared_edge_biased(reached: &Reached) {
     shared_edge_in(World::new(), reached);
 }
 

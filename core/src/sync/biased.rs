@@ -1,33 +1,33 @@
 //! A mutex that is biased to the one thread that uses it: for that thread, taking it is a few loads and stores.
 //!
 //! Each thread has a [`ThreadSlot`], one word that says which biased mutex it is inside of; nobody else writes it. A mutex names
-//! the slot that it *favours*. Whoever has that slot enters by writing the mutex into his slot and then looking
-//! whether he is still favoured; he leaves by clearing his slot. Everybody else takes the lock behind it, *revokes* the
-//! favour and then looks whether the favoured one is inside: if so, he waits until he has left.
+//! the slot that it *is biased to*. Whoever has that slot enters by writing the mutex into his slot and then looking
+//! whether he still owns the bias; he leaves by clearing his slot. Everybody else takes the lock behind it, *revokes* the
+//! bias and then looks whether the bias owner is inside: if so, he waits until he has left.
 //!
 //! | word | says | changes by | keeps |
 //! |---|---|---|---|
 //! | `ThreadSlot::at` | the mutex that its thread is inside of, or is looking at | its thread alone | O4 |
-//! | `favours` | the slot that enters without the lock, or nobody's | holders of the lock | O4 |
+//! | `biased_to` | the slot that enters without the lock, or nobody's | holders of the lock | O4 |
 //! | `Bias::slot` | the slot that may still be inside | holders of the lock | O4 |
 //!
 //! # Why nobody meets inside
-//! The favoured one writes his slot (a), passes a barrier, and reads `favours` (b). Who revokes writes `favours` (c), passes
+//! The bias owner writes his slot (a), passes a barrier, and reads `biased_to` (b). Who revokes writes `biased_to` (c), passes
 //! a barrier, and reads the slot (d). Of two barriers one comes first. If his: d reads a, or what he wrote later. If the
-//! other: b reads c, or what was written later, and nobody but himself makes him the favourite, so he does not enter. So
-//! whoever entered on the strength of a favour is seen inside, or to have left since. What he did inside comes before
+//! other: b reads c, or what was written later, and nobody but himself makes him the owner, so he does not enter. So
+//! whoever entered on the strength of a bias is seen inside, or to have left since. What he did inside comes before
 //! what the other does, since all that he writes to his slot is a release (E6.enter, E6.leave) and d acquires (E6.look).
-//! Holders of the lock follow each other by the lock. A favour is given by a holder to himself, so what was done before
+//! Holders of the lock follow each other by the lock. A bias is given by a holder to himself, so what was done before
 //! under the lock comes before what he does without it.
 //!
 //! The barriers are unlike: his is nothing but a promise of the compiler, since the other's is one that the system passes
-//! on all processors that run this process ([`Barrier`]). Where it has none, nobody is ever favoured.
+//! on all processors that run this process ([`Barrier`]). Where it has none, nobody ever owns a bias.
 //!
-//! The race that looks wrong: a slot is written by a thread that is not favoured at all, and looks inside for a moment.
+//! The race that looks wrong: a slot is written by a thread that is no owner at all, and looks inside for a moment.
 //! It then goes away by itself, without waiting for anything; a revoker waits a moment longer.
 //!
-//! # Whom it favours
-//! The first who takes it; and the first after he has [resigned](Biased::resign). After a revocation, whoever has taken it
+//! # Whom it is biased to
+//! The first who takes it; and the first after it was [released](Biased::release_bias). After a revocation, whoever has taken it
 //! [`PATIENCE`] times in a row: a revocation costs about a microsecond, so a mutex that threads take turns at stays an
 //! ordinary one.
 
@@ -37,7 +37,7 @@ use super::atomic::{AtomicUsize, Ordering};
 use super::{Barrier, Guarded, Inside, Mutex, MutexGuard, SlotRef, slot, thread};
 use crate::sync::ordering;
 
-/// How often in a row a thread takes the lock before it is favoured, once a favour was revoked.
+/// How often in a row a thread takes the lock before it owns the bias, once a bias was revoked.
 pub const PATIENCE: u32 = if cfg!(any(mc_loom, mc_shuttle)) { 2 } else { 1024 };
 
 const NOBODY: usize = 0;
@@ -67,7 +67,7 @@ impl Default for ThreadSlot {
 /// A mutex biased to one thread. At most one thread at a time has a guard.
 #[derive(Debug)]
 pub struct Biased<T> {
-    favours: AtomicUsize,
+    biased_to: AtomicUsize,
     barrier: Barrier,
     value: Guarded<T>,
     // Lock order: nothing is locked by its holder but what he locks as holder of the whole.
@@ -96,7 +96,7 @@ pub struct BiasedGuard<'a, T> {
 /// Held for its end.
 #[derive(Debug)]
 enum Hold<'a> {
-    Favoured { _at: InSlot },
+    Owner { _at: InSlot },
     Locked { _bias: MutexGuard<'a, Bias> },
 }
 
@@ -113,10 +113,10 @@ impl Drop for InSlot {
 }
 
 impl<T> Biased<T> {
-    /// A free mutex that favours nobody yet.
+    /// A free mutex that is biased to no thread yet.
     pub fn new(value: T) -> Self {
         Self {
-            favours: AtomicUsize::new(NOBODY),
+            biased_to: AtomicUsize::new(NOBODY),
             barrier: Barrier::new(),
             value: Guarded::new(value),
             bias: Mutex::new(Bias { slot: None, last: NOBODY, streak: 0, patience: 1 }),
@@ -126,42 +126,42 @@ impl<T> Biased<T> {
     /// Takes it, waiting for whoever holds it.
     #[inline]
     pub fn lock(&self) -> BiasedGuard<'_, T> {
-        match self.lock_favoured() {
+        match self.lock_biased() {
             Some(guard) => guard,
-            None => self.lock_unfavoured(),
+            None => self.lock_revoking(),
         }
     }
 
-    /// Takes it if it favours the calling thread, and that is nowhere else.
+    /// Takes it if it is biased to the calling thread, and that is nowhere else.
     #[inline]
-    pub fn lock_favoured(&self) -> Option<BiasedGuard<'_, T>> {
-        self.enter().map(|slot| self.guard(Hold::Favoured { _at: slot }))
+    pub fn lock_biased(&self) -> Option<BiasedGuard<'_, T>> {
+        self.enter().map(|slot| self.guard(Hold::Owner { _at: slot }))
     }
 
     /// Takes it; but if it is held and `refuse` says so, does not wait for it.
     #[inline]
     pub fn lock_or(&self, refuse: impl Fn() -> bool) -> Option<BiasedGuard<'_, T>> {
-        match self.lock_favoured() {
+        match self.lock_biased() {
             Some(guard) => Some(guard),
-            None => self.lock_unfavoured_or(refuse),
+            None => self.lock_revoking_or(refuse),
         }
     }
 
-    /// Gives up the calling thread's favour, if it has that and is not inside, so that the next to come is favoured at
+    /// Gives up the calling thread's bias, if it has that and is not inside, so that the next to come owns the bias at
     /// once. That takes no barrier, since only this thread could have entered by it; and it waits for nobody.
-    pub fn resign(&self) {
+    pub fn release_bias(&self) {
         let Some(slot) = slot::current() else { return };
         // Relaxed: as in `enter`.
-        let is_favoured = || self.favours.load(Ordering::Relaxed) == slot.identity();
-        if !is_favoured() || self.is_mine() {
+        let is_biased = || self.biased_to.load(Ordering::Relaxed) == slot.identity();
+        if !is_biased() || self.is_mine() {
             return;
         }
         let Some(mut bias) = self.bias.try_lock() else { return };
-        if !is_favoured() {
+        if !is_biased() {
             return;
         }
-        // Relaxed: as in `expel`.
-        self.favours.store(NOBODY, Ordering::Relaxed);
+        // Relaxed: as in `revoke`.
+        self.biased_to.store(NOBODY, Ordering::Relaxed);
         (bias.slot, bias.patience) = (None, 1);
     }
 
@@ -176,7 +176,7 @@ impl<T> Biased<T> {
         BiasedGuard { value, hold }
     }
 
-    /// Enters by the thread's slot, if it is favoured and nowhere else.
+    /// Enters by the thread's slot, if it owns the bias and is nowhere else.
     #[inline]
     fn enter(&self) -> Option<InSlot> {
         let slot = slot::current()?;
@@ -186,27 +186,27 @@ impl<T> Biased<T> {
         }
         // E6.enter: Release; pairs with E6.look. A revoker of the mutex that this thread was in before may read this.
         slot.at.store(self.address(), ordering!("E6.enter", Release));
-        self.barrier.favoured();
+        self.barrier.owner();
         let entered = InSlot(slot, PhantomData);
         // Relaxed: it says "this slot" only if this thread wrote that, and it did so as a holder.
-        (self.favours.load(Ordering::Relaxed) == entered.0.identity()).then_some(entered)
+        (self.biased_to.load(Ordering::Relaxed) == entered.0.identity()).then_some(entered)
     }
 
     #[cold]
-    fn lock_unfavoured(&self) -> BiasedGuard<'_, T> {
+    fn lock_revoking(&self) -> BiasedGuard<'_, T> {
         let mut bias = self.bias.lock();
-        self.expel(&mut bias, || false);
+        self.revoke(&mut bias, || false);
         self.guard(self.hold(bias))
     }
 
     #[cold]
-    fn lock_unfavoured_or(&self, refuse: impl Fn() -> bool) -> Option<BiasedGuard<'_, T>> {
-        // Who asks for what he himself is inside of keeps the favour.
+    fn lock_revoking_or(&self, refuse: impl Fn() -> bool) -> Option<BiasedGuard<'_, T>> {
+        // Who asks for what he himself is inside of keeps the bias.
         if self.is_mine() && refuse() {
             return None;
         }
         let mut bias = self.bias.lock_or(&refuse)?;
-        self.expel(&mut bias, refuse).then(|| self.guard(self.hold(bias)))
+        self.revoke(&mut bias, refuse).then(|| self.guard(self.hold(bias)))
     }
 
     fn is_mine(&self) -> bool {
@@ -214,12 +214,12 @@ impl<T> Biased<T> {
         slot::current().is_some_and(|slot| slot.at.load(Ordering::Relaxed) == self.address())
     }
 
-    /// Takes the favour back and waits until nobody is inside on the strength of it; `false`: refused to wait.
-    fn expel(&self, bias: &mut Bias, refuse: impl Fn() -> bool) -> bool {
+    /// Revokes the bias and waits until nobody is inside on the strength of it; `false`: refused to wait.
+    fn revoke(&self, bias: &mut Bias, refuse: impl Fn() -> bool) -> bool {
         let Some(slot) = &bias.slot else { return true };
-        // Relaxed both: only holders of the lock write it; for the favoured one the barriers order it.
-        if self.favours.load(Ordering::Relaxed) != NOBODY {
-            self.favours.store(NOBODY, Ordering::Relaxed);
+        // Relaxed both: only holders of the lock write it; for the bias owner the barriers order it.
+        if self.biased_to.load(Ordering::Relaxed) != NOBODY {
+            self.biased_to.store(NOBODY, Ordering::Relaxed);
             self.barrier.revoker();
         }
         let mut tries = 0;
@@ -234,7 +234,7 @@ impl<T> Biased<T> {
         true
     }
 
-    /// The hold of who has the lock, and nobody is inside: by his slot from now on, if he is to be favoured.
+    /// The hold of who has the lock, and nobody is inside: by his slot from now on, if he is to own the bias.
     fn hold<'a>(&'a self, mut bias: MutexGuard<'a, Bias>) -> Hold<'a> {
         let Some(slot) = slot::take() else { return Hold::Locked { _bias: bias } };
         if bias.last != slot.identity() {
@@ -251,8 +251,8 @@ impl<T> Biased<T> {
         // E6.enter: as in `enter`.
         slot.at.store(self.address(), ordering!("E6.enter", Release));
         // Relaxed: for others the lock orders it.
-        self.favours.store(slot.identity(), Ordering::Relaxed);
-        Hold::Favoured { _at: InSlot(slot, PhantomData) }
+        self.biased_to.store(slot.identity(), Ordering::Relaxed);
+        Hold::Owner { _at: InSlot(slot, PhantomData) }
     }
 }
 
@@ -264,8 +264,8 @@ impl<T: Default> Default for Biased<T> {
 
 impl<T> BiasedGuard<'_, T> {
     /// Whether it is held without the lock.
-    pub fn is_favoured(guard: &Self) -> bool {
-        matches!(guard.hold, Hold::Favoured { .. })
+    pub fn is_biased(guard: &Self) -> bool {
+        matches!(guard.hold, Hold::Owner { .. })
     }
 }
 
@@ -289,36 +289,36 @@ impl<T> std::ops::DerefMut for BiasedGuard<'_, T> {
 mod tests {
     use super::*;
 
-    /// Whether a turn of another thread's is by its favour.
+    /// Whether a turn of another thread's is by its bias.
     fn elsewhere(mutex: &Biased<u32>) -> bool {
         std::thread::scope(|scope| scope.spawn(|| turn(mutex)).join().expect("it does not panic"))
     }
 
-    /// Whether a turn of this thread's is by its favour.
+    /// Whether a turn of this thread's is by its bias.
     fn turn(mutex: &Biased<u32>) -> bool {
         let mut guard = mutex.lock();
         *guard += 1;
-        BiasedGuard::is_favoured(&guard)
+        BiasedGuard::is_biased(&guard)
     }
 
-    /// Whether anybody is ever favoured here: not where the system has no barrier.
-    fn favours() -> bool {
+    /// Whether anybody ever owns a bias here: not where the system has no barrier.
+    fn has_bias() -> bool {
         Barrier::new().is_there()
     }
 
     #[test]
-    fn the_first_is_favoured_and_after_a_revocation_who_comes_again_and_again() {
+    fn the_first_is_biased_and_after_a_revocation_who_comes_again_and_again() {
         let mutex = Biased::new(0);
-        assert_eq!([turn(&mutex), turn(&mutex)], [favours(); 2], "the first who takes it");
-        assert!(!elsewhere(&mutex), "a favour that was revoked is given to nobody at once");
+        assert_eq!([turn(&mutex), turn(&mutex)], [has_bias(); 2], "the first who takes it");
+        assert!(!elsewhere(&mutex), "a bias that was revoked is given to nobody at once");
         for _ in 1..PATIENCE {
             assert!(!turn(&mutex), "not before its patience is at its end");
         }
-        assert_eq!([turn(&mutex), turn(&mutex)], [favours(); 2], "who took it so often in a row");
+        assert_eq!([turn(&mutex), turn(&mutex)], [has_bias(); 2], "who took it so often in a row");
     }
 
     #[test]
-    fn who_takes_turns_is_not_favoured() {
+    fn who_takes_turns_is_not_biased() {
         let (mutex, turnstile) = (Biased::new(0), std::sync::Barrier::new(2));
         turn(&mutex);
         let every_other = |first: bool| {
@@ -328,28 +328,28 @@ mod tests {
             });
             turns.count()
         };
-        let favoured = std::thread::scope(|scope| {
+        let owner = std::thread::scope(|scope| {
             let other = scope.spawn(|| every_other(true));
             every_other(false) + other.join().expect("it does not panic")
         });
-        assert_eq!(favoured, 0, "each begins anew");
+        assert_eq!(owner, 0, "each begins anew");
     }
 
     #[test]
-    fn who_resigns_leaves_it_as_new() {
+    fn who_releases_it_leaves_it_as_new() {
         let mutex = Biased::new(0);
         turn(&mutex);
-        mutex.resign();
-        assert_eq!(elsewhere(&mutex), favours(), "the next to come is favoured at once");
-        mutex.resign();
-        assert!(!turn(&mutex), "whoever has no favour gives none up");
+        mutex.release_bias();
+        assert_eq!(elsewhere(&mutex), has_bias(), "the next to come owns the bias at once");
+        mutex.release_bias();
+        assert!(!turn(&mutex), "whoever has no bias gives none up");
     }
 
     #[test]
-    fn who_is_inside_does_not_resign() {
+    fn who_is_inside_does_not_release_it() {
         let mutex = Biased::new(0);
         let guard = mutex.lock();
-        mutex.resign();
+        mutex.release_bias();
         let is_let_in = std::thread::scope(|scope| {
             let other = scope.spawn(|| mutex.lock_or(|| true).is_some());
             other.join().expect("it does not panic")
@@ -359,21 +359,21 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_from_inside_keeps_the_favour() {
+    fn who_asks_from_inside_keeps_the_bias() {
         let mutex = Biased::new(0);
         let guard = mutex.lock();
         assert!(mutex.lock_or(|| true).is_none(), "it is held, and not waited for");
         drop(guard);
-        assert_eq!(turn(&mutex), favours(), "the favour was not revoked");
+        assert_eq!(turn(&mutex), has_bias(), "the bias was not revoked");
         assert!(mutex.lock_or(|| true).is_some(), "it is free");
     }
 
     #[test]
-    fn an_inner_one_is_not_favoured() {
+    fn an_inner_one_is_not_biased() {
         let (outer, inner) = (Biased::new(0), Biased::new(0));
         let guard = outer.lock();
-        assert!(!turn(&inner) || !favours(), "a thread has one slot");
+        assert!(!turn(&inner) || !has_bias(), "a thread has one slot");
         drop(guard);
-        assert_eq!(turn(&inner), favours());
+        assert_eq!(turn(&inner), has_bias());
     }
 }

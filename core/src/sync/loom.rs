@@ -383,8 +383,8 @@ impl<T> std::ops::DerefMut for Inside<'_, T> {
 }
 
 /// The two unlike barriers of a [`Biased`](super::Biased) mutex, as C++ proposal P1202 defines asymmetric fences: of a
-/// favoured thread's and a revoker's, one comes first, and what was written before it is seen after the other. That is
-/// what two read-modify-writes of one word do. Of two favoured threads' the proposal promises nothing, and here they
+/// bias owner's and a revoker's, one comes first, and what was written before it is seen after the other. That is
+/// what two read-modify-writes of one word do. Of two bias owners' the proposal promises nothing, and here they
 /// meet in one word of one mutex only, whose holders follow each other anyway.
 ///
 /// That the system's barrier does this is taken on trust.
@@ -403,9 +403,9 @@ impl Barrier {
         Self(::loom::sync::atomic::AtomicUsize::new(0))
     }
 
-    /// The favoured thread's.
+    /// The bias owner's.
     #[track_caller]
-    pub fn favoured(&self) {
+    pub fn owner(&self) {
         self.0.fetch_add(1, atomic::Ordering::AcqRel);
     }
 

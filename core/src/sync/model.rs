@@ -90,7 +90,7 @@ impl<T> OnceLock<T> {
 // A std atomic on purpose: no checker sees it.
 static BARRIERS: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(true);
 
-/// Whether the system has barriers from now on. Without, a [`Biased`](super::Biased) mutex favours nobody.
+/// Whether the system has barriers from now on. Without, a [`Biased`](super::Biased) mutex is biased to no thread.
 pub fn have_barriers(yes: bool) {
     BARRIERS.store(yes, std::sync::atomic::Ordering::Relaxed);
 }

@@ -194,10 +194,10 @@ impl<T> std::ops::DerefMut for Inside<'_, T> {
     }
 }
 
-/// The two unlike barriers of a [`Biased`](super::Biased) mutex. Of one by the favoured thread and one by a revoker, one
+/// The two unlike barriers of a [`Biased`](super::Biased) mutex. Of one by the bias owner and one by a revoker, one
 /// comes first: what was written before it is seen after the other.
 ///
-/// The favoured thread's keeps the compiler from moving accesses over it, and no more. The revoker's has the system run a
+/// The bias owner's keeps the compiler from moving accesses over it, and no more. The revoker's has the system run a
 /// full barrier on every processor that runs a thread of this process: Linux's `membarrier`, in its expedited form.
 #[derive(Debug, Default)]
 pub struct Barrier;
@@ -208,9 +208,9 @@ impl Barrier {
         Self
     }
 
-    /// The favoured thread's.
+    /// The bias owner's.
     #[inline]
-    pub fn favoured(&self) {
+    pub fn owner(&self) {
         membarrier::other_side();
     }
 
@@ -310,7 +310,7 @@ impl std::ops::Deref for SlotRef {
 }
 
 /// The slot of the running thread. Slots of threads that have ended are handed on: who gets one comes after all that
-/// its last thread did, and inherits its favours.
+/// its last thread did, and inherits its biases.
 pub mod slot {
     use std::cell::Cell;
 

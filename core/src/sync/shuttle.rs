@@ -207,8 +207,8 @@ impl Barrier {
         Self
     }
 
-    /// The favoured thread's.
-    pub fn favoured(&self) {}
+    /// The bias owner's.
+    pub fn owner(&self) {}
 
     /// The revoker's.
     pub fn revoker(&self) {}

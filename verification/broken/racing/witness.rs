@@ -36,8 +36,8 @@ pub const WITNESSES: &[Witness] = &[
     Witness { name: "e4_view_then_launch", defects: &["E4.w", "E4.r"], body: view_then_launch },
     Witness { name: "e4_view_then_view", defects: &["E4.w", "E4.r"], body: view_then_view },
     Witness { name: "e5_signal", defects: &["E5.w", "E5.r"], body: signal },
-    Witness { name: "e6_favoured_then_revoker", defects: &["E6.leave", "E6.look"], body: favoured_then_revoker },
-    Witness { name: "e6_favoured_elsewhere", defects: &["E6.enter", "E6.look"], body: favoured_elsewhere },
+    Witness { name: "e6_biased_then_revoker", defects: &["E6.leave", "E6.look"], body: biased_then_revoker },
+    Witness { name: "e6_biased_elsewhere", defects: &["E6.enter", "E6.look"], body: biased_elsewhere },
     Witness { name: "gate_of_one_stream", defects: &[], body: gate },
     Witness { name: "arc_cell", defects: &[], body: arc_cell },
 ];
@@ -235,29 +235,29 @@ fn turn(gate: &Biased<()>, plain: &Plain) -> u64 {
     plain.touch()
 }
 
-/// E6: who takes a favour back and finds nobody inside comes after what the favoured one did there.
-fn favoured_then_revoker(_: u32) -> bool {
+/// E6: who revokes a bias and finds nobody inside comes after what the bias owner did there.
+fn biased_then_revoker(_: u32) -> bool {
     let (gate, plain) = (Biased::new(()), Plain::new());
-    let favoured = || {
+    let owner = || {
         for _ in 0..3 {
             turn(&gate, &plain);
         }
     };
-    race(favoured, || Some(turn(&gate, &plain)))
+    race(owner, || Some(turn(&gate, &plain)))
 }
 
 /// E6: also where he finds him inside of another gate.
-fn favoured_elsewhere(_: u32) -> bool {
+fn biased_elsewhere(_: u32) -> bool {
     let (gate, elsewhere, plain) = (Biased::new(()), Biased::new(()), Plain::new());
-    let favoured = || {
-        // Favoured in both.
+    let owner = || {
+        // The owner of both.
         drop(gate.lock());
         drop(elsewhere.lock());
         turn(&gate, &plain);
         let _inside = elsewhere.lock();
         std::thread::yield_now();
     };
-    race(favoured, || {
+    race(owner, || {
         (0..TRIES).for_each(|_| std::thread::yield_now());
         Some(turn(&gate, &plain))
     })
