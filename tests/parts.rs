@@ -12,7 +12,7 @@ use tenure::error::Error;
 use tenure::hold::MayWait;
 use tenure::ownership::{Access, Record, Use, submit};
 use tenure::pool::Pool;
-use tenure::reclaim::{Ask, Left, Notice, Reclaim, Resource, Retired};
+use tenure::reclaim::{Ask, Notice, Reclaim, Remaining, Resource, Retired};
 use tenure::registration::{HostRange, Pins, Request};
 use tenure::stream_state::{Kind, StreamState};
 use tenure_sim::drive::Drive;
@@ -74,7 +74,7 @@ impl Parts {
         (brake, self.wait_for(record))
     }
 
-    fn turn(&self, ask: Ask) -> Left {
+    fn turn(&self, ask: Ask) -> Remaining {
         self.reclaim.turn(&self.context, &self.pins, ask)
     }
 
@@ -92,10 +92,10 @@ fn r2_a_lane_has_one_host_function_in_flight() {
     let parts = Parts::new();
     let (stream, record) = (parts.stream(), Record::new());
     let (brake, notice) = parts.held_write(&stream, &record);
-    assert_eq!(parts.turn(Ask::Query), Left { waiting: 1, put_off: 0 });
+    assert_eq!(parts.turn(Ask::Query), Remaining { waiting: 1, deferred: 0 });
     assert_eq!(parts.told(), [0, 1], "asking alone arms nothing");
     for _ in 0..3 {
-        assert_eq!(parts.turn(Ask::Arm), Left { waiting: 1, put_off: 0 });
+        assert_eq!(parts.turn(Ask::Arm), Remaining { waiting: 1, deferred: 0 });
         assert_eq!(parts.told(), [1, 1], "R2: a function in flight will tell: no other, and no question");
     }
     parts.turn(Ask::Both);
@@ -104,7 +104,7 @@ fn r2_a_lane_has_one_host_function_in_flight() {
     brake.release();
     stream.wait(&parts.context, 1, &mut MayWait::here().expect("no hold")).expect("a wait");
     assert!(stream.timeline.is_drained(), "O2: all of it is complete");
-    assert_eq!(parts.turn(Ask::Arm), Left { waiting: 0, put_off: 0 });
+    assert_eq!(parts.turn(Ask::Arm), Remaining { waiting: 0, deferred: 0 });
     assert!(notice.is_set(), "R2: told");
     let (brake, _) = parts.held_write(&stream, &record);
     parts.turn(Ask::Arm);
@@ -218,7 +218,7 @@ fn p7_what_nobody_signals_is_waited_for_by_the_tick() {
     let memory = parts.tap.malloc_async(&raw.raw, 64).expect("memory");
     parts.reclaim.retire(Retired { resource: Resource::Memory(memory), points: Default::default() });
     parts.tap.rules.fail(Call::StreamCreate, 1, ErrorKind::OutOfMemory);
-    assert_eq!(parts.turn(Ask::Arm), Left { waiting: 1, put_off: 0 }, "a stream that the driver would not make");
+    assert_eq!(parts.turn(Ask::Arm), Remaining { waiting: 1, deferred: 0 }, "a stream that the driver would not make");
     assert_eq!(parts.turn(Ask::Arm).total(), 0);
     let mut owned = vec![0_u8; 4096];
     let base = HostPointer(std::ptr::NonNull::new(owned.as_mut_ptr()).expect("not null"));
@@ -229,8 +229,8 @@ fn p7_what_nobody_signals_is_waited_for_by_the_tick() {
     let uses = [Use::new(&pin.record, Access::Write)];
     let moving = submit(&parts.context, &raw, &uses, Call::Launch, |_, _| Ok(parts.turn(Ask::Arm)));
     let left = moving.expect("a submission").0;
-    assert_eq!(left, Left { waiting: 1, put_off: 0 }, "a record that somebody is moving right now");
-    assert_eq!(Left { waiting: 2, put_off: 1 }.total(), 3);
+    assert_eq!(left, Remaining { waiting: 1, deferred: 0 }, "a record that somebody is moving right now");
+    assert_eq!(Remaining { waiting: 2, deferred: 1 }.total(), 3);
 }
 
 fn r5_the_event_of_an_adopted_stream_is_given_back() {

@@ -18,7 +18,7 @@
 //!
 //! # Why each retired thing is released exactly once
 //! At most once: [`Retired`] is made by the one drop that takes the raw handle out of its owner, and it is not `Clone`. It moves from the
-//! queue (taken whole, under its lock) to a turn (one at a time, by `bench`), to [`state::Waiting`] or to what is put
+//! queue (taken whole, under its lock) to a turn (one at a time, by `backlog`), to [`state::Waiting`] or to what is put
 //! off, and back to a turn. The driver call consumes it; where a capture refuses the call (`None`), none was made, and it is put off. A
 //! pin, which can be revived, carries an epoch besides: a void one ends here without a call.
 //!
@@ -35,13 +35,13 @@
 //! block: releases and futures go on without them. It wakes tasks itself.
 //!
 //! # The end
-//! [`Reclaim::close`] first closes the queue, under its lock, and then leaks what is left. It leaks what it finds on the bench if that
+//! [`Reclaim::close`] first closes the queue, under its lock, and then leaks what is left. It leaks what it finds in the backlog if that
 //! is free; otherwise whoever has it looks at the queue after the turn, finds it closed, and does the same: the one who failed
-//! to get the bench had closed the queue before. Tasks are told without the bench, which a turn may hold across a driver
+//! to get the backlog had closed the queue before. Tasks are told without the backlog, which a turn may hold across a driver
 //! call that does not return. What is retired from then on is leaked where it is retired, and its task told there.
 //!
 //! # Locks
-//! `incoming` is never held across anything. `bench` is only ever tried, so nobody waits for it: it may be held across
+//! `incoming` is never held across anything. `backlog` is only ever tried, so nobody waits for it: it may be held across
 //! an unregister. No code of others runs under either.
 
 use std::any::Any;
@@ -57,7 +57,7 @@ use crate::id::StreamId;
 use crate::life::Phase;
 use crate::ownership::{Access, Point, Points};
 use crate::point::Mark;
-use crate::registration::{Pin, Pins, PutOff, Released};
+use crate::registration::{Deferral, Pin, Pins, Released};
 use crate::stream_state::{Kind, StreamState};
 use crate::sync::atomic::AtomicBool;
 use crate::sync::ordering;
@@ -267,17 +267,17 @@ pub enum Ask {
 
 /// What a turn could not release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Left {
+pub struct Remaining {
     /// Things whose work has not completed, or that were retired meanwhile.
     pub waiting: usize,
     /// Things that something else than the device holds up: a capture, whose end gives the signal.
-    pub put_off: usize,
+    pub deferred: usize,
 }
 
-impl Left {
+impl Remaining {
     /// All of them.
     pub fn total(self) -> usize {
-        self.waiting + self.put_off
+        self.waiting + self.deferred
     }
 }
 
@@ -287,7 +287,7 @@ pub struct Reclaim<D: Driver> {
     /// How often the process had been forked off when this was made.
     forks: u32,
     incoming: Mutex<Incoming<D>>,
-    bench: Mutex<Bench<D>>,
+    backlog: Mutex<Backlog<D>>,
     owners: Mutex<Owners>,
     /// Wakes the worker.
     pub signal: std::sync::Arc<Signal>,
@@ -299,7 +299,7 @@ pub struct Reclaim<D: Driver> {
 #[derive(Debug)]
 struct Incoming<D: Driver> {
     queue: VecDeque<Retired<D>>,
-    /// Tasks that wait, told or not: for the end, which tells them without the bench.
+    /// Tasks that wait, told or not: for the end, which tells them without the backlog.
     notices: Vec<std::sync::Arc<Notice>>,
     /// How many notices may lie here before those that are told are sorted out.
     notices_kept: usize,
@@ -396,12 +396,12 @@ fn add(figure: &std::sync::atomic::AtomicU64, amount: u64) {
 
 /// What only a turn touches.
 #[derive(Debug)]
-struct Bench<D: Driver> {
+struct Backlog<D: Driver> {
     /// In hand: to be looked at in this turn. Here and not with the turn, so that nothing is dropped should a driver panic.
     hand: VecDeque<Retired<D>>,
     waiting: Waiting<StreamId, Retired<D>>,
     lanes: std::collections::BTreeMap<StreamId, Lane<D>>,
-    put_off: Vec<Retired<D>>,
+    deferred: Vec<Retired<D>>,
     /// Code of others that this turn came upon.
     errands: Vec<Errand>,
     /// How many of those that are put off wait for what nobody signals: a record's lock, or a stream that the driver would not make.
@@ -439,11 +439,11 @@ impl<D: Driver> Reclaim<D> {
         Self {
             forks: fork::count(),
             incoming: Mutex::new(incoming),
-            bench: Mutex::new(Bench {
+            backlog: Mutex::new(Backlog {
                 hand: VecDeque::new(),
                 waiting: Waiting::new(),
                 lanes: std::collections::BTreeMap::new(),
-                put_off: Vec::new(),
+                deferred: Vec::new(),
                 errands: Vec::new(),
                 passed_over: 0,
                 home: None,
@@ -496,12 +496,12 @@ impl<D: Driver> Reclaim<D> {
 
     /// Releases what can be released; says what is left. Whoever comes while another is on turn leaves it to him, and so
     /// does a `use_on` closure, where nothing may be waited for. Code of others that it comes upon runs before it returns.
-    pub fn turn(&self, context: &Context<D>, pins: &Pins<D>, ask: Ask) -> Left {
-        let Some((put_off, errands)) = self.work(context, pins, ask) else {
-            return Left { waiting: self.pending(), put_off: 0 };
+    pub fn turn(&self, context: &Context<D>, pins: &Pins<D>, ask: Ask) -> Remaining {
+        let Some((deferred, errands)) = self.work(context, pins, ask) else {
+            return Remaining { waiting: self.pending(), deferred: 0 };
         };
         errands.into_iter().for_each(|errand| self.run(context, errand));
-        self.left(put_off)
+        self.remaining(deferred)
     }
 
     /// As [`turn`](Self::turn), by the worker: `attend` starts a thread that calls [`drop_owners`](Self::drop_owners), or
@@ -512,9 +512,9 @@ impl<D: Driver> Reclaim<D> {
         pins: &Pins<D>,
         ask: Ask,
         attend: impl FnOnce() -> bool,
-    ) -> Left {
-        let Some((put_off, errands)) = self.work(context, pins, ask) else {
-            return Left { waiting: self.pending(), put_off: 0 };
+    ) -> Remaining {
+        let Some((deferred, errands)) = self.work(context, pins, ask) else {
+            return Remaining { waiting: self.pending(), deferred: 0 };
         };
         let is_owner = |errand: &Errand| matches!(errand.what, Code::Drop(_));
         let (owners, tasks): (Vec<_>, Vec<_>) = errands.into_iter().partition(is_owner);
@@ -529,7 +529,7 @@ impl<D: Driver> Reclaim<D> {
                 self.drop_owners(context);
             }
         }
-        self.left(put_off)
+        self.remaining(deferred)
     }
 
     /// Frees device memory whose work has completed, as an explicit free does: waits for whoever is on turn, who waits for the
@@ -546,10 +546,10 @@ impl<D: Driver> Reclaim<D> {
     ) -> Option<Result<()>> {
         let mut tries = 0;
         let answer = loop {
-            match self.bench.try_lock() {
-                Some(mut bench) => {
+            match self.backlog.try_lock() {
+                Some(mut backlog) => {
                     let turn = Turn { context, pins, reclaim: self, may };
-                    break turn.free(&mut bench, address, &Points::new());
+                    break turn.free(&mut backlog, address, &Points::new());
                 }
                 None if context.life.is_past(Phase::Shut) => return None,
                 None => thread::pause_brief(&mut tries),
@@ -582,41 +582,41 @@ impl<D: Driver> Reclaim<D> {
     /// to be run. `None`: another is on turn, or nothing may be waited for here.
     fn work(&self, context: &Context<D>, pins: &Pins<D>, ask: Ask) -> Option<(usize, Vec<Errand>)> {
         let may = MayWait::here().ok().filter(|_| !context.life.is_inherited())?;
-        let mut bench = self.bench.try_lock()?;
+        let mut backlog = self.backlog.try_lock()?;
         let _on_turn = self.figures.begin();
         let turn = Turn { context, pins, reclaim: self, may: &may };
-        bench.passed_over = 0;
-        let put_off = std::mem::take(&mut bench.put_off);
-        bench.hand.extend(put_off);
+        backlog.passed_over = 0;
+        let deferred = std::mem::take(&mut backlog.deferred);
+        backlog.hand.extend(deferred);
         let withdrawn = {
             let mut incoming = self.incoming.lock();
-            bench.hand.append(&mut incoming.queue);
+            backlog.hand.append(&mut incoming.queue);
             std::mem::take(&mut incoming.withdrawn)
         };
-        self.take_out(&mut bench, &withdrawn);
-        turn.admit_all(&mut bench);
-        turn.learn(&mut bench, ask);
-        let put_off = bench.put_off.len() - bench.passed_over;
-        let mut errands = std::mem::take(&mut bench.errands);
-        drop(bench);
+        self.take_out(&mut backlog, &withdrawn);
+        turn.admit_all(&mut backlog);
+        turn.learn(&mut backlog, ask);
+        let deferred = backlog.deferred.len() - backlog.passed_over;
+        let mut errands = std::mem::take(&mut backlog.errands);
+        drop(backlog);
         errands.extend(self.end_late(context, pins));
-        Some((put_off, errands))
+        Some((deferred, errands))
     }
 
     /// Takes out what was filed for tasks that are gone. What is in hand is found by the turn itself.
-    fn take_out(&self, bench: &mut Bench<D>, withdrawn: &[std::sync::Arc<Notice>]) {
+    fn take_out(&self, backlog: &mut Backlog<D>, withdrawn: &[std::sync::Arc<Notice>]) {
         for notice in withdrawn {
             // Read first: nothing else is locked under a notice.
             let place = notice.state.lock().place;
-            if let Some(_retired) = place.and_then(|place| bench.waiting.remove(place)) {
+            if let Some(_retired) = place.and_then(|place| backlog.waiting.remove(place)) {
                 add(&self.figures.released, 1);
             }
         }
     }
 
     /// By the figures, and not by what is filed: an executable that was released has just retired what it held.
-    fn left(&self, put_off: usize) -> Left {
-        Left { waiting: self.pending().saturating_sub(put_off), put_off }
+    fn remaining(&self, deferred: usize) -> Remaining {
+        Remaining { waiting: self.pending().saturating_sub(deferred), deferred }
     }
 
     /// Runs code that is not ours. A panic of it ends here, so the next is run all the same (R4, R10).
@@ -640,7 +640,7 @@ impl<D: Driver> Reclaim<D> {
 
     /// Whether somebody is on turn now, with things in hand that are neither in the queue nor released.
     pub fn is_on_turn(&self) -> bool {
-        // Relaxed: a figure. Not by the bench itself: who takes that looks after it whether the end has come.
+        // Relaxed: a figure. Not by the backlog itself: who takes that looks after it whether the end has come.
         self.figures.ending.load(std::sync::atomic::Ordering::Relaxed) > 0
     }
 
@@ -681,7 +681,7 @@ impl<D: Driver> Reclaim<D> {
         }
     }
 
-    /// What whoever had the bench does after it: the end may have come meanwhile, and not got it.
+    /// What whoever had the backlog does after it: the end may have come meanwhile, and not got it.
     fn end_late(&self, context: &Context<D>, pins: &Pins<D>) -> Vec<Errand> {
         // Let go before the other look at it.
         let is_closed = self.incoming.lock().is_closed;
@@ -694,16 +694,16 @@ impl<D: Driver> Reclaim<D> {
         }
     }
 
-    /// Leaks all that waits on the bench, and destroys the stream of our own, if nobody is on turn; gives the tasks to tell.
+    /// Leaks all that waits in the backlog, and destroys the stream of our own, if nobody is on turn; gives the tasks to tell.
     fn leak_rest(&self, context: &Context<D>, pins: &Pins<D>) -> Vec<Errand> {
-        let Some(mut guard) = self.bench.try_lock() else { return Vec::new() };
-        let bench = &mut *guard;
+        let Some(mut guard) = self.backlog.try_lock() else { return Vec::new() };
+        let backlog = &mut *guard;
         let fresh = std::mem::take(&mut self.incoming.lock().queue);
-        let left = bench.hand.drain(..).chain(bench.put_off.drain(..)).chain(fresh).chain(bench.waiting.drain());
+        let left = backlog.hand.drain(..).chain(backlog.deferred.drain(..)).chain(fresh).chain(backlog.waiting.drain());
         for retired in left {
-            self.leak(context, pins, &mut bench.errands, retired, None);
+            self.leak(context, pins, &mut backlog.errands, retired, None);
         }
-        let (errands, home) = (std::mem::take(&mut bench.errands), bench.home.take());
+        let (errands, home) = (std::mem::take(&mut backlog.errands), backlog.home.take());
         drop(guard);
         if let Some(home) = home {
             self.destroy_home(context, &home);
@@ -772,11 +772,11 @@ pub fn in_hand() -> usize {
 impl<D: Driver> Drop for Reclaim<D> {
     fn drop(&mut self) {
         // P11, R4. Nobody took the last turns: what is left may be in use, memory of copies too, so it is leaked.
-        let bench = self.bench.get_mut();
+        let backlog = self.backlog.get_mut();
         let left = std::mem::take(&mut self.incoming.get_mut().queue).into_iter();
-        let left = left.chain(bench.hand.drain(..)).chain(bench.put_off.drain(..)).chain(bench.waiting.drain());
+        let left = left.chain(backlog.hand.drain(..)).chain(backlog.deferred.drain(..)).chain(backlog.waiting.drain());
         left.for_each(leak);
-        bench.errands.drain(..).chain(self.owners.get_mut().queue.drain(..)).for_each(leak);
+        backlog.errands.drain(..).chain(self.owners.get_mut().queue.drain(..)).for_each(leak);
     }
 }
 
@@ -791,22 +791,22 @@ struct Turn<'a, D: Driver> {
 
 impl<D: Driver> Turn<'_, D> {
     /// Goes through what is in hand.
-    fn admit_all(&self, bench: &mut Bench<D>) {
-        while let Some(retired) = bench.hand.pop_front() {
+    fn admit_all(&self, backlog: &mut Backlog<D>) {
+        while let Some(retired) = backlog.hand.pop_front() {
             match self.context.life.is_past(Phase::Shut) {
                 // Time was up meanwhile, and the report is made, or is about to be.
-                true => self.leak(bench, retired, None),
-                false => self.admit(bench, retired),
+                true => self.leak(backlog, retired, None),
+                false => self.admit(backlog, retired),
             }
         }
     }
 
-    fn leak(&self, bench: &mut Bench<D>, retired: Retired<D>, cause: Option<std::sync::Arc<DriverFailure>>) {
-        self.reclaim.leak(self.context, self.pins, &mut bench.errands, retired, cause);
+    fn leak(&self, backlog: &mut Backlog<D>, retired: Retired<D>, cause: Option<std::sync::Arc<DriverFailure>>) {
+        self.reclaim.leak(self.context, self.pins, &mut backlog.errands, retired, cause);
     }
 
     /// Releases a thing, or files it under the first of its points that is not complete.
-    fn admit(&self, bench: &mut Bench<D>, mut retired: Retired<D>) {
+    fn admit(&self, backlog: &mut Backlog<D>, mut retired: Retired<D>) {
         if let Resource::Notice(notice) = &retired.resource
             && notice.is_withdrawn()
         {
@@ -828,32 +828,32 @@ impl<D: Driver> Turn<'_, D> {
                 Some(points) => retired.points = points,
                 // Somebody looks at it or moves it. He does not signal, so the tick looks again.
                 None => {
-                    bench.passed_over += 1;
-                    return bench.put_off.push(retired);
+                    backlog.passed_over += 1;
+                    return backlog.deferred.push(retired);
                 }
             }
         }
         retired.points.retain(|point| !point.is_complete());
         if let Some(cause) = self.context.lost() {
-            return self.leak(bench, retired, Some(cause));
+            return self.leak(backlog, retired, Some(cause));
         }
         if let Some(cause) = retired.points.iter().find_map(|point| point.stream.broken()) {
             // What marks a stream that was given up is asked no more.
             return match retired.resource {
-                Resource::Adopted(_) => self.release(bench, retired),
-                _ => self.leak(bench, retired, Some(cause)),
+                Resource::Adopted(_) => self.release(backlog, retired),
+                _ => self.leak(backlog, retired, Some(cause)),
             };
         }
         if retired.points.is_empty() || self.is_ordered_free(&retired) {
-            return self.release(bench, retired);
+            return self.release(backlog, retired);
         }
         let first = retired.points.remove(0);
         let key = first.stream.id();
-        bench.lanes.entry(key).or_insert_with(|| Lane { stream: first.stream.clone(), armed: 0 });
+        backlog.lanes.entry(key).or_insert_with(|| Lane { stream: first.stream.clone(), armed: 0 });
         // The point stays the thing's own, so that a look at a broken stream finds it.
         retired.points.push(first.clone());
         let notice = if let Resource::Notice(notice) = &retired.resource { Some(notice.clone()) } else { None };
-        let place = bench.waiting.file(key, first.number, retired);
+        let place = backlog.waiting.file(key, first.number, retired);
         if let Some(notice) = notice {
             notice.state.lock().place = Some(place);
         }
@@ -867,32 +867,32 @@ impl<D: Driver> Turn<'_, D> {
             && retired.points.iter().all(|point| point.stream.guest_stream().is_some())
     }
 
-    fn release(&self, bench: &mut Bench<D>, retired: Retired<D>) {
+    fn release(&self, backlog: &mut Backlog<D>, retired: Retired<D>) {
         let context = self.context;
         let outcome = match retired.resource {
             Resource::Memory(address) => {
-                let Some(outcome) = self.free(bench, address, &retired.points) else {
-                    return bench.put_off.push(retired);
+                let Some(outcome) = self.free(backlog, address, &retired.points) else {
+                    return backlog.deferred.push(retired);
                 };
                 outcome
             }
             Resource::Pin(ref pin, epoch) => match self.pins.try_release(context, pin, epoch, self.may) {
                 Ok(Ok(Released::Undone(owners) | Released::Ceded(owners))) if owners.is_empty() => Ok(()),
-                Ok(Ok(Released::Undone(owners) | Released::Ceded(owners))) => return bench.end_with(owners),
+                Ok(Ok(Released::Undone(owners) | Released::Ceded(owners))) => return backlog.end_with(owners),
                 // Revived, and perhaps let go again meanwhile: then this is the ticket of that.
                 Ok(Ok(Released::Void)) => {
-                    return self.admit(bench, Retired { points: Points::new(), ..retired });
+                    return self.admit(backlog, Retired { points: Points::new(), ..retired });
                 }
                 Ok(Err(error)) => Err(error),
                 Err(why) => {
-                    bench.passed_over += usize::from(why == PutOff::Busy);
-                    return bench.put_off.push(retired);
+                    backlog.passed_over += usize::from(why == Deferral::Busy);
+                    return backlog.deferred.push(retired);
                 }
             },
-            Resource::Owner(_pin, owner) => return bench.run_later(Code::Drop(owner)),
+            Resource::Owner(_pin, owner) => return backlog.run_later(Code::Drop(owner)),
             Resource::Event(event) => context.check(Call::EventDestroy, context.driver.event_destroy(event)),
             Resource::Executable(executable, uses) => {
-                return self.end_executable(bench, executable, uses, retired.points);
+                return self.end_executable(backlog, executable, uses, retired.points);
             }
             Resource::Graph(graph) => context.check(Call::GraphDestroy, context.driver.graph_destroy(graph)),
             Resource::Module(module) => {
@@ -903,18 +903,18 @@ impl<D: Driver> Turn<'_, D> {
                     Ok(outcome) => outcome,
                     Err(module) => {
                         let resource = Resource::Module(module);
-                        return bench.put_off.push(Retired { resource, points: retired.points });
+                        return backlog.deferred.push(Retired { resource, points: retired.points });
                     }
                 }
             }
-            Resource::Adopted(state) => self.end_adopted(bench, state),
+            Resource::Adopted(state) => self.end_adopted(backlog, state),
             Resource::Slab(base) => {
-                let Some(outcome) = free_slab(context, base) else { return bench.put_off.push(retired) };
+                let Some(outcome) = free_slab(context, base) else { return backlog.deferred.push(retired) };
                 outcome
             }
-            Resource::Kept(memory) => return bench.run_later(Code::Forget(memory)),
-            Resource::Holdings(holdings) => return bench.run_later(Code::Drop(holdings)),
-            Resource::Notice(notice) => return bench.run_later(Code::Tell(notice, Ok(()))),
+            Resource::Kept(memory) => return backlog.run_later(Code::Forget(memory)),
+            Resource::Holdings(holdings) => return backlog.run_later(Code::Drop(holdings)),
+            Resource::Notice(notice) => return backlog.run_later(Code::Tell(notice, Ok(()))),
         };
         self.note(outcome);
     }
@@ -933,7 +933,7 @@ impl<D: Driver> Turn<'_, D> {
     /// Destroys an executable; what it held goes after the turn, since it may have owners (R10).
     fn end_executable(
         &self,
-        bench: &mut Bench<D>,
+        backlog: &mut Backlog<D>,
         executable: D::Executable,
         uses: Box<dyn Any + Send>,
         points: Points<D>,
@@ -944,14 +944,14 @@ impl<D: Driver> Turn<'_, D> {
         let answer = self.give_back(Call::ExecutableDestroy, executable, destroy);
         let uses = std::mem::ManuallyDrop::into_inner(uses);
         match answer {
-            Ok(Ok(())) => bench.run_later(Code::Drop(uses)),
+            Ok(Ok(())) => backlog.run_later(Code::Drop(uses)),
             Ok(Err(error)) => {
                 // All that used them has completed: it is the executable alone that is leaked.
-                bench.errands.push(Errand { what: Code::Drop(uses), counts: false });
+                backlog.errands.push(Errand { what: Code::Drop(uses), counts: false });
                 self.note(Err(error));
             }
             Err(executable) => {
-                bench.put_off.push(Retired { resource: Resource::Executable(executable, uses), points });
+                backlog.deferred.push(Retired { resource: Resource::Executable(executable, uses), points });
             }
         }
     }
@@ -976,7 +976,7 @@ impl<D: Driver> Turn<'_, D> {
 
     /// Frees device memory: in the order of the one stream that still uses it, or, when all is complete, of our own.
     /// `None`: a capture stands in the way, or there is no stream of our own to be had now, and the tick tries again.
-    fn free(&self, bench: &mut Bench<D>, address: DeviceAddress, points: &Points<D>) -> Option<Result<()>> {
+    fn free(&self, backlog: &mut Backlog<D>, address: DeviceAddress, points: &Points<D>) -> Option<Result<()>> {
         let context = self.context;
         if !context.capabilities.stream_ordered_memory {
             // SAFETY: O6. From `malloc`, freed once (the retired value is consumed), and all its work has completed.
@@ -989,12 +989,12 @@ impl<D: Driver> Turn<'_, D> {
         let stream = match (theirs, &guest) {
             (Some(stream), Some(_guest)) => stream,
             _ => {
-                home = match self.home(bench) {
+                home = match self.home(backlog) {
                     Ok(home) => home,
                     Err(error) => {
                         // P7. The free itself was not refused: it was never asked for.
                         self.context.keep_untold(error);
-                        bench.passed_over += 1;
+                        backlog.passed_over += 1;
                         return None;
                     }
                 };
@@ -1006,76 +1006,76 @@ impl<D: Driver> Turn<'_, D> {
         context.guarded_now(Call::FreeAsync, |driver| unsafe { driver.free_async(stream, address) })
     }
 
-    fn home(&self, bench: &mut Bench<D>) -> Result<Arc<StreamState<D>>> {
-        if let Some(home) = &bench.home {
+    fn home(&self, backlog: &mut Backlog<D>) -> Result<Arc<StreamState<D>>> {
+        if let Some(home) = &backlog.home {
             return Ok(home.clone());
         }
         let raw = self.context.check(Call::StreamCreate, self.context.driver.stream_create(Priority::Low))?;
         let home = StreamState::new(raw, Kind::Pooled(Priority::Low));
         self.context.add_witness(&home);
-        bench.home = Some(home.clone());
+        backlog.home = Some(home.clone());
         Ok(home)
     }
 
     /// Gives back what marks an adopted stream whose lease has ended (S9).
-    fn end_adopted(&self, bench: &mut Bench<D>, state: Arc<StreamState<D>>) -> Result<()> {
+    fn end_adopted(&self, backlog: &mut Backlog<D>, state: Arc<StreamState<D>>) -> Result<()> {
         if state.end_adoption(self.context)? {
             return Ok(());
         }
         // Somebody asks it right now, and does not signal; or a capture forbids the question. It comes round again.
-        bench.passed_over += 1;
-        bench.put_off.push(Retired { resource: Resource::Adopted(state), points: Points::new() });
+        backlog.passed_over += 1;
+        backlog.deferred.push(Retired { resource: Resource::Adopted(state), points: Points::new() });
         add(&self.reclaim.figures.retired, 1);
         Ok(())
     }
 
     /// Finds out what has completed, files on or releases what is due, and sees to it that the rest will be told.
-    fn learn(&self, bench: &mut Bench<D>, ask: Ask) {
+    fn learn(&self, backlog: &mut Backlog<D>, ask: Ask) {
         if self.context.lost().is_some() {
-            return self.leak_waiting(bench);
+            return self.leak_waiting(backlog);
         }
-        let streams: Vec<_> = bench.waiting.streams().collect();
+        let streams: Vec<_> = backlog.waiting.streams().collect();
         for (key, number) in streams {
-            let Some(lane) = bench.lanes.get_mut(&key) else { continue };
+            let Some(lane) = backlog.lanes.get_mut(&key) else { continue };
             let stream = lane.stream.clone();
             if !stream.timeline.is_complete(number) {
                 lane.tell(self.context, &self.reclaim.signal, ask, number);
             }
-            self.settle(bench, key, &stream);
+            self.settle(backlog, key, &stream);
         }
-        let waiting = &bench.waiting;
+        let waiting = &backlog.waiting;
         let busy: std::collections::BTreeSet<_> = waiting.streams().map(|(key, _)| key).collect();
-        bench.lanes.retain(|key, lane| busy.contains(key) || lane.is_armed());
+        backlog.lanes.retain(|key, lane| busy.contains(key) || lane.is_armed());
     }
 
     /// Moves on what `stream` has completed; when it was given up, what waits for it is leaked.
-    fn settle(&self, bench: &mut Bench<D>, key: StreamId, stream: &StreamState<D>) {
+    fn settle(&self, backlog: &mut Backlog<D>, key: StreamId, stream: &StreamState<D>) {
         let completed = stream.timeline.completed().number();
-        bench.hand.extend(bench.waiting.due(key, completed));
-        self.admit_all(bench);
+        backlog.hand.extend(backlog.waiting.due(key, completed));
+        self.admit_all(backlog);
         if let Some(cause) = stream.broken() {
-            let stuck: Vec<_> = bench.waiting.due(key, u64::MAX - 1).collect();
+            let stuck: Vec<_> = backlog.waiting.due(key, u64::MAX - 1).collect();
             for retired in stuck {
                 match retired.resource {
-                    Resource::Adopted(_) => self.release(bench, retired),
-                    _ => self.leak(bench, retired, Some(cause.clone())),
+                    Resource::Adopted(_) => self.release(backlog, retired),
+                    _ => self.leak(backlog, retired, Some(cause.clone())),
                 }
             }
         }
     }
 
     #[cold]
-    fn leak_waiting(&self, bench: &mut Bench<D>) {
+    fn leak_waiting(&self, backlog: &mut Backlog<D>) {
         let cause = self.context.lost();
-        let waiting: Vec<_> = bench.waiting.drain().collect();
+        let waiting: Vec<_> = backlog.waiting.drain().collect();
         for retired in waiting {
-            self.leak(bench, retired, cause.clone());
+            self.leak(backlog, retired, cause.clone());
         }
-        bench.lanes.clear();
+        backlog.lanes.clear();
     }
 }
 
-impl<D: Driver> Bench<D> {
+impl<D: Driver> Backlog<D> {
     /// Lists code of others that ends a thing.
     fn run_later(&mut self, what: Code) {
         self.errands.push(Errand { what, counts: true });

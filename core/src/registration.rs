@@ -127,12 +127,12 @@ pub type Outcome<D> = std::result::Result<(Arc<Pin<D>>, Owner), (Error, Owner)>;
 #[derive(Debug)]
 struct Unmade {
     error: Error,
-    left: Left,
+    left: Leftover,
 }
 
 /// What a register that failed has left at the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Left {
+enum Leftover {
     Nothing,
     /// The range is registered: by that call or by a stranger, who can tell. So it is not undone (P10), and what keeps the
     /// memory is kept (P4).
@@ -143,7 +143,7 @@ enum Left {
 
 impl From<Error> for Unmade {
     fn from(error: Error) -> Self {
-        Self { error, left: Left::Nothing }
+        Self { error, left: Leftover::Nothing }
     }
 }
 
@@ -173,7 +173,7 @@ impl Released {
 
 /// Why a turn made no release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PutOff {
+pub enum Deferral {
     /// A capture stands in the way; its end signals.
     Capture,
     /// Another thread of the process is in a driver call about registrations. Nobody signals its end.
@@ -348,8 +348,8 @@ impl<D: Driver> Pins<D> {
 
     /// Notes that nothing came of a register. What keeps memory that the driver may have registered stays (P4).
     #[cold]
-    fn unmade(&self, context: &Context<D>, range: HostRange, left: Left, kept: &mut Option<Kept>) {
-        let stays = left == Left::Registered || left == Left::Perhaps && kept.is_some();
+    fn unmade(&self, context: &Context<D>, range: HostRange, left: Leftover, kept: &mut Option<Kept>) {
+        let stays = left == Leftover::Registered || left == Leftover::Perhaps && kept.is_some();
         if !stays {
             return self.table.lock().entries.failed(range.base.address());
         }
@@ -582,9 +582,9 @@ impl<D: Driver> Pins<D> {
         pin: &Pin<D>,
         epoch: u64,
         _may: &MayWait,
-    ) -> std::result::Result<Result<Released>, PutOff> {
-        let Some(_calls) = pin.process.calls().try_lock() else { return Err(PutOff::Busy) };
-        self.release_locked(context, pin, epoch).ok_or(PutOff::Capture)
+    ) -> std::result::Result<Result<Released>, Deferral> {
+        let Some(_calls) = pin.process.calls().try_lock() else { return Err(Deferral::Busy) };
+        self.release_locked(context, pin, epoch).ok_or(Deferral::Capture)
     }
 
     fn release_locked(&self, context: &Context<D>, pin: &Pin<D>, epoch: u64) -> Option<Result<Released>> {
@@ -608,7 +608,7 @@ impl<D: Driver> Pins<D> {
             _ => self.unregister_now(context, pin),
         };
         if answer.is_none() {
-            self.table.lock().entries.put_off(base);
+            self.table.lock().entries.defer(base);
         }
         Some(self.settle(pin, answer?))
     }
@@ -814,13 +814,13 @@ fn borrow<D: Driver>(context: &Context<D>, base: HostPointer) -> std::result::Re
 fn undo<D: Driver>(context: &Context<D>, range: HostRange, entered: &Entered<'_, D>, error: Error) -> Unmade {
     // R6. A lost device is left alone, and so the range stays registered (P4).
     if context.lost().is_some() {
-        return Unmade { error, left: Left::Registered };
+        return Unmade { error, left: Leftover::Registered };
     }
     // SAFETY: P3, P5. The base of a registration that was just made, and that nobody knows of.
     let undone = entered.call(Call::HostUnregister, |driver| unsafe { driver.host_unregister(range.base) });
     // That call may fail after its effect.
     let is_gone = undone.is_ok() || coverage(context, range) == Ok(Coverage::None);
-    Unmade { error, left: if is_gone { Left::Nothing } else { Left::Registered } }
+    Unmade { error, left: if is_gone { Leftover::Nothing } else { Leftover::Registered } }
 }
 
 /// What a register that failed has left: it may have had its effect all the same.
@@ -839,7 +839,7 @@ fn after_failure<D: Driver>(
     match coverage(context, range) {
         Ok(Coverage::None) => error.into(),
         Ok(_) if was_free => undo(context, range, entered, error),
-        _ => Unmade { error, left: Left::Perhaps },
+        _ => Unmade { error, left: Leftover::Perhaps },
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::driver::Driver;
 use crate::error::Misuse;
-use crate::reclaim::{Ask, Left};
+use crate::reclaim::{Ask, Remaining};
 use crate::shared::Shared;
 use crate::sync::Arc;
 use crate::sync::clock;
@@ -32,14 +32,14 @@ fn attend<D: Driver>(shared: &Arc<Shared<D>>) -> bool {
 }
 
 /// One turn. Should a driver panic, what is in hand stays there for the next (R4).
-fn turn<D: Driver>(shared: &Arc<Shared<D>>, ask: Ask) -> Left {
+fn turn<D: Driver>(shared: &Arc<Shared<D>>, ask: Ask) -> Remaining {
     shared.staging.tidy(shared);
     let turn = || shared.reclaim.turn_of_worker(&shared.context, &shared.pins, ask, || attend(shared));
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(turn)).unwrap_or_else(|payload| {
         // Not dropped: that could panic too.
         std::mem::forget(payload);
         shared.context.keep_untold(Misuse::PanickedInRelease.into());
-        Left { waiting: shared.reclaim.pending(), put_off: 0 }
+        Remaining { waiting: shared.reclaim.pending(), deferred: 0 }
     })
 }
 

@@ -44,7 +44,7 @@ list_cases!("capture": raw [
     c1_the_guard_puts_off_and_then_lets_go,
     c1_an_event_is_not_asked_where_that_would_break,
     c2_a_drop_in_the_body_is_not_recorded,
-    c3_what_a_capture_put_off_is_released_once,
+    c3_what_a_capture_deferred_is_released_once,
     c4_a_graph_keeps_what_it_uses,
     c4_dropped_in_any_order,
     c4_an_update_keeps_both_until_done,
@@ -583,7 +583,7 @@ fn c2_a_drop_in_the_body_is_not_recorded<B: Bench>(bench: &B) {
     rig.close();
 }
 
-fn c3_what_a_capture_put_off_is_released_once<B: Bench>(bench: &B) {
+fn c3_what_a_capture_deferred_is_released_once<B: Bench>(bench: &B) {
     for ending in 0..3 {
         let rig = Rig::new(bench);
         let stream = rig.stream();

@@ -471,8 +471,8 @@ fn p7_an_explicit_free_says_what_became_of_it<B: Bench>(bench: &B) {
     assert_eq!((x.free(), freed()), (Ok(Freed::Now), 1), "P7: at once");
     let guard = rig.runtime.capture_guard();
     let (said, made) = (y.free(), freed());
-    let is_put_off = made == 1;
-    assert_eq!(said, Ok(if is_put_off { Freed::Deferred } else { Freed::Now }), "P7: {made} frees were made");
+    let is_deferred = made == 1;
+    assert_eq!(said, Ok(if is_deferred { Freed::Deferred } else { Freed::Now }), "P7: {made} frees were made");
     drop(guard);
     rig.drain();
     assert_eq!(freed(), 2, "C3: what was put off is done");

@@ -145,7 +145,7 @@ pub const MODELS: &[Model] = &[
         ..Model::USUAL
     },
     Model {
-        name: "p7_put_off_pin_is_released",
+        name: "p7_deferred_pin_is_released",
         claim: "A pin let go, and one freed, beside a capture are unregistered once, after it.",
         lines: &["P7", "C3", "C1", "P5"],
         operations: "1 capture; 1 drop and 1 free of a pin, 1 poll",
@@ -290,12 +290,12 @@ fn two_captures(reached: &Reached) {
     });
     drop(buffer);
     runtime.poll();
-    let put_off = device.count(Call::Free) == 0;
+    let deferred = device.count(Call::Free) == 0;
     runtime.poll();
     // join
     let graphs = capturers.map(|capturer| capturer.join().unwrap());
     // claim: the device, and
-    reached.mark_if(put_off, "the release was put off");
+    reached.mark_if(deferred, "the release was put off");
     assert!(graphs.iter().all(Result::is_ok), "C1: an undisturbed capture failed");
     drain(&runtime);
     assert_eq!(device.count(Call::Free), 1, "C3: a release that was put off ran not once");

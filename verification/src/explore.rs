@@ -172,7 +172,7 @@ fn reclaim(audit: usize, ticks: bool) -> Line {
     let common = [
         (Wrong::FiledTwice, "O6"),
         (Wrong::DueEarly, "P3"),
-        (Wrong::PutOffDropped, "C3"),
+        (Wrong::DeferredDropped, "C3"),
         (Wrong::CaptureIgnored, "C1"),
     ];
     // The first that a lost signal leaves behind is what a capture had put off.

@@ -126,7 +126,7 @@ const COMPOSED: &str = "
 | pool and capture | `s4_claim_does_not_wait_for_a_capture` `s7_streams_of_a_failed_capture_are_gone` |
 | pool and reclaim | `s3_ordered_free_beside_claim` `s3_host_function_beside_claim` `s6_turn_beside_trim` |
 | pins and reclaim | `p3_release_waits_for_both_wraps` `p4_memory_outlives_its_registration` `p9_failed_unregister_keeps_range_and_owner` `r3_drop_beside_blocked_unregister` |
-| pins and capture | `p7_put_off_pin_is_released` `p7_free_inside_its_own_capture` `c8_taker_outside_waits_for_no_capture` |
+| pins and capture | `p7_deferred_pin_is_released` `p7_free_inside_its_own_capture` `c8_taker_outside_waits_for_no_capture` |
 | capture and reclaim | `c6_releases_stay_out_of_captures` `c3_two_captures_and_one_release` `c3_end_of_a_capture_wakes_the_worker` |
 | graph and reclaim | `c4_drop_beside_replay` `c4_three_drops_beside_replay` `c4_update_beside_drop` |
 | graph and everything | `x_graph_of_a_pin_beside_everything` |

@@ -209,7 +209,7 @@ impl<P> Table<P> {
     }
 
     /// The release cannot be made now: it is pending again, and its decision still holds.
-    pub fn put_off(&mut self, base: usize) {
+    pub fn defer(&mut self, base: usize) {
         if let Some(entry) = self.ranges.get_mut(&base) {
             entry.status = Status::Pending;
         }
@@ -365,12 +365,12 @@ mod tests {
     }
 
     #[test]
-    fn a_release_put_off_still_holds() {
+    fn a_deferred_release_still_holds() {
         let mut table = live(100, 50);
         let epoch = table.give_back(100).expect("the last count was given back");
         assert!(table.begin_release(100, epoch));
         assert!(!table.begin_release(100, epoch), "it is being released");
-        table.put_off(100);
+        table.defer(100);
         assert_eq!(table.meet(100, 60, None), Meeting::Pending(100), "it is pending again");
         assert_eq!(table.entry_mut(100).map(|entry| entry.epoch), Some(epoch));
         assert!(table.begin_release(100, epoch), "the same decision holds");

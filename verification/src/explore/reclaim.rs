@@ -22,7 +22,7 @@ pub enum Wrong {
     /// Nobody is told that the capture has ended.
     EndUntold,
     /// What a capture put off is dropped.
-    PutOffDropped,
+    DeferredDropped,
     /// A capture is not looked at.
     CaptureIgnored,
     /// What waits for a broken stream is released.
@@ -49,7 +49,7 @@ pub struct Reclaim {
 pub struct State {
     held: Vec<Thing>,
     incoming: Vec<Thing>,
-    put_off: Vec<Thing>,
+    deferred: Vec<Thing>,
     waiting: Waiting<u8, Thing>,
     worker: Worker,
     signal: bool,
@@ -117,7 +117,7 @@ impl Reclaim {
                 let gone: usize = state.ends.iter().filter(|ends| **ends != [0; 2]).count();
                 let pending = usize::from(self.things) - state.held.len() - gone;
                 // As the core does: what a capture puts off needs no tick.
-                let ticks = self.ticks && pending > state.put_off.len();
+                let ticks = self.ticks && pending > state.deferred.len();
                 if state.signal || ticks {
                     steps.add(state, Label("wake", [ticks.into(), NONE]), WORKER, |state| {
                         state.signal &= self.is(Wrong::SignalClearedLate);
@@ -130,13 +130,13 @@ impl Reclaim {
                         state.closed = true;
                         let fresh = std::mem::take(&mut state.incoming).into_iter();
                         let left: Vec<_> =
-                            fresh.chain(std::mem::take(&mut state.put_off)).chain(state.waiting.drain()).collect();
+                            fresh.chain(std::mem::take(&mut state.deferred)).chain(state.waiting.drain()).collect();
                         left.into_iter().try_for_each(|thing| state.end(&thing, LEAKED))
                     });
                 }
             }
             Worker::Woke { ticks } => steps.add(state, Label("take", [NONE; 2]), WORKER, |state| {
-                let mut things = std::mem::take(&mut state.put_off);
+                let mut things = std::mem::take(&mut state.deferred);
                 things.append(&mut state.incoming);
                 state.worker = Worker::Admits { things, then: 0, ticks: *ticks };
                 Ok(())
@@ -171,8 +171,8 @@ impl Reclaim {
             return Ok(());
         }
         if thing.guarded && state.capture == Capture::During && !self.is(Wrong::CaptureIgnored) {
-            if !self.is(Wrong::PutOffDropped) {
-                state.put_off.push(thing);
+            if !self.is(Wrong::DeferredDropped) {
+                state.deferred.push(thing);
             }
             return Ok(());
         }
@@ -291,7 +291,7 @@ impl State {
             Worker::Admits { things, .. } => &things[..],
             _ => &[],
         };
-        let listed = self.held.iter().chain(&self.incoming).chain(&self.put_off).chain(in_hand).cloned();
+        let listed = self.held.iter().chain(&self.incoming).chain(&self.deferred).chain(in_hand).cloned();
         listed.chain(self.waiting.clone().drain()).collect()
     }
 }
@@ -319,7 +319,7 @@ impl Machine for Reclaim {
         let start = |choice: Vec<usize>| State {
             held: choice.iter().enumerate().map(thing).collect(),
             incoming: Vec::new(),
-            put_off: Vec::new(),
+            deferred: Vec::new(),
             waiting: Waiting::new(),
             worker: Worker::Sleeps,
             signal: false,
@@ -353,7 +353,7 @@ impl Machine for Reclaim {
         };
         list(&state.held);
         list(&state.incoming);
-        list(&state.put_off);
+        list(&state.deferred);
         list(&state.waiting.clone().drain().collect::<Vec<_>>());
         match &state.worker {
             Worker::Sleeps => key.push(0),
@@ -411,11 +411,11 @@ impl Machine for Reclaim {
                 !held && state.ends[usize::from(id)] == [0; 2]
             }),
         };
-        let put_off = Broken { line: "C3", how: "what a capture put off is never released after it" };
+        let deferred = Broken { line: "C3", how: "what a capture put off is never released after it" };
         let resumed = Promise {
-            broken: put_off,
+            broken: deferred,
             if_quiet: false,
-            open: Box::new(|state: &State| state.capture == Capture::After && !state.put_off.is_empty()),
+            open: Box::new(|state: &State| state.capture == Capture::After && !state.deferred.is_empty()),
         };
         [resumed].into_iter().chain((0..self.things).map(promise)).collect()
     }

@@ -233,7 +233,7 @@ impl Registrations {
         if state.capture == Capture::During {
             return steps.add(state, label("put off"), RETURNS, |state| {
                 state.calls.remove(at);
-                state.table.put_off(base);
+                state.table.defer(base);
                 if decided {
                     state.releases.push(release);
                 }
