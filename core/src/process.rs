@@ -20,7 +20,7 @@ use crate::sync::{Arc, Mutex, leak};
 
 pub mod table;
 
-use self::table::{Manner, Meeting, Table};
+use self::table::{Conflict, Manner, Table};
 
 /// How a registration came about, and so how it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,12 +113,12 @@ impl Process {
         &self.0.calls
     }
 
-    /// What a range meets. The caller holds `calls`.
-    pub(crate) fn meet(&self, range: HostRange, manner: Manner) -> Meeting {
-        self.0.claims.lock().meet(range.base.address(), range.bytes, manner)
+    /// How a range conflicts with what is there. The caller holds `calls`.
+    pub(crate) fn conflict(&self, range: HostRange, manner: Manner) -> Conflict {
+        self.0.claims.lock().conflict(range.base.address(), range.bytes, manner)
     }
 
-    /// A claim on what contains the range, after [`meet`](Self::meet) said so.
+    /// A claim on what contains the range, after [`conflict`](Self::conflict) said so.
     pub(crate) fn join(&self, range: HostRange, manner: Manner) -> Option<Claim> {
         let mut claims = self.0.claims.lock();
         let held = claims.share(range.base.address(), range.bytes, manner).ok()?;
@@ -174,7 +174,7 @@ impl Process {
         let base = range.base;
         let owners = owner.map(|owner| Kept { owner, alike: None }).into_iter().collect();
         let mut claims = self.0.claims.lock();
-        if claims.meet(base.address(), range.bytes, None) != Meeting::Free {
+        if claims.conflict(base.address(), range.bytes, None) != Conflict::Free {
             // It overlaps what is listed, as it cannot on a driver that does what it says.
             return leak(owners);
         }

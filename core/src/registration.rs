@@ -34,7 +34,7 @@ use crate::error::{DriverFailure, Error, Misuse, PinError, Result};
 use crate::hold::MayWait;
 use crate::id::ResourceId;
 use crate::ownership::{Access, Record};
-use crate::process::table::{Manner, Meeting, ScopeId, Status, Table};
+use crate::process::table::{Conflict, Manner, ScopeId, Status, Table};
 use crate::process::{Alike, Claim, Kept, Process, keep};
 use crate::sync::{Arc, ArcCell, Mutex, MutexGuard, leak};
 
@@ -246,16 +246,16 @@ impl<D: Driver> Pins<D> {
         let back = |kept: Option<Kept>| kept.map(|kept| kept.owner);
         let mut leave = MayWait::here();
         loop {
-            let meeting = match self.share(request, &mut kept) {
+            let conflict = match self.share(request, &mut kept) {
                 Ok(pin) => return Ok((pin, back(kept))),
-                Err(meeting) => meeting,
+                Err(conflict) => conflict,
             };
             // Only what shares is to be had without waiting.
             let may = match &mut leave {
                 Ok(may) => may,
                 Err(error) => return Err((error.clone(), back(kept))),
             };
-            match self.make_room(context, request, &mut kept, meeting, may) {
+            match self.make_room(context, request, &mut kept, conflict, may) {
                 Ok(Some(pin)) => return Ok((pin, back(kept))),
                 Ok(None) => {}
                 Err(error) => return Err((error, back(kept))),
@@ -264,7 +264,7 @@ impl<D: Driver> Pins<D> {
     }
 
     /// A count on a registration that is there. An owner that has clones goes to it, or away if it has one.
-    fn share(&self, request: Request, kept: &mut Option<Kept>) -> std::result::Result<Arc<Pin<D>>, Meeting> {
+    fn share(&self, request: Request, kept: &mut Option<Kept>) -> std::result::Result<Arc<Pin<D>>, Conflict> {
         let HostRange { base, bytes } = request.range;
         let mut table = self.table.lock();
         let payload = table.entries.share(base.address(), bytes, request.manner())?;
@@ -283,16 +283,16 @@ impl<D: Driver> Pins<D> {
         context: &Context<D>,
         request: Request,
         kept: &mut Option<Kept>,
-        meeting: Meeting,
+        conflict: Conflict,
         may: &mut MayWait,
     ) -> Result<Option<Arc<Pin<D>>>> {
-        match meeting {
-            Meeting::Free => return self.register(context, request, kept, may),
-            Meeting::Inside(_) => {}
-            Meeting::Borrowed(base) => return self.revive_borrowed(context, base, kept, may),
+        match conflict {
+            Conflict::Free => return self.register(context, request, kept, may),
+            Conflict::Inside(_) => {}
+            Conflict::Borrowed(base) => return self.revive_borrowed(context, base, kept, may),
             // Whoever makes the call holds the lock; when it is ours the call is over.
-            Meeting::InFlight => drop(lock_calls(&context.process, may)),
-            Meeting::Pending(base) => self.release_pending(context, base, may)?,
+            Conflict::InFlight => drop(lock_calls(&context.process, may)),
+            Conflict::Pending(base) => self.release_pending(context, base, may)?,
             refused => return Err(refusal(refused, request.range.bytes).into()),
         }
         Ok(None)
@@ -313,7 +313,7 @@ impl<D: Driver> Pins<D> {
         let _calls = lock_calls(&context.process, entered.may());
         {
             let mut table = self.table.lock();
-            if table.entries.meet(base.address(), bytes, request.manner()) != Meeting::Free {
+            if table.entries.conflict(base.address(), bytes, request.manner()) != Conflict::Free {
                 return Ok(None);
             }
             table.entries.begin(base.address(), bytes, request.manner());
@@ -333,13 +333,13 @@ impl<D: Driver> Pins<D> {
     /// A claim on what another runtime has registered (P13), or on what is registered for it.
     fn claim(&self, context: &Context<D>, request: Request, entered: &Entered<'_, D>) -> Made {
         let (range, manner) = (request.range, request.manner());
-        let meeting = context.process.meet(range, manner);
-        if meeting == Meeting::Free {
+        let conflict = context.process.conflict(range, manner);
+        if conflict == Conflict::Free {
             let (device, origin) = self.register_at_driver(context, request, entered)?;
             let made = origin == Origin::Registered;
             return Ok((device, origin, made.then(|| context.process.register(range, manner, origin))));
         }
-        let Meeting::Inside(_) = meeting else { return Err(refusal(meeting, range.bytes).into()) };
+        let Conflict::Inside(_) = conflict else { return Err(refusal(conflict, range.bytes).into()) };
         // Asked before the claim is made: what fails has nothing to give back.
         let device = device_address(context, range.base)?;
         let claim = context.process.join(range, manner).ok_or(PinError::Overlap)?;
@@ -461,8 +461,8 @@ impl<D: Driver> Pins<D> {
             // What the driver would not take back, and has now handed out: so it had.
             let allocated = |payload: &Payload<D>| payload.pin.origin == Origin::Allocated;
             leak(table.entries.forget_quarantined(base, bytes, allocated));
-            if table.entries.meet(base, bytes, None) != Meeting::Free
-                || context.process.meet(range, None.into()) != Meeting::Free
+            if table.entries.conflict(base, bytes, None) != Conflict::Free
+                || context.process.conflict(range, None.into()) != Conflict::Free
             {
                 return Err(PinError::Overlap);
             }
@@ -725,7 +725,7 @@ impl<D: Driver> Pins<D> {
         context.process.quarantine_unused(range, Origin::Allocated, None);
         let (base, bytes) = (range.base.address(), range.bytes);
         let mut table = self.table.lock();
-        if table.entries.meet(base, bytes, None) == Meeting::Free {
+        if table.entries.conflict(base, bytes, None) == Conflict::Free {
             table.entries.begin(base, bytes, None);
             table.entries.quarantine(base);
         }
@@ -783,12 +783,12 @@ fn claimed<D: Driver>(pin: &Pin<D>) -> HostPointer {
 }
 
 /// What a range that cannot be shared nor made room for is refused with.
-fn refusal(meeting: Meeting, wanted: usize) -> PinError {
-    match meeting {
-        Meeting::Larger { registered } => PinError::Larger { registered, wanted },
-        Meeting::Quarantined => PinError::Quarantined,
-        Meeting::ReadOnly => PinError::ReadOnly,
-        Meeting::Scoped => PinError::Scoped,
+fn refusal(conflict: Conflict, wanted: usize) -> PinError {
+    match conflict {
+        Conflict::Larger { registered } => PinError::Larger { registered, wanted },
+        Conflict::Quarantined => PinError::Quarantined,
+        Conflict::ReadOnly => PinError::ReadOnly,
+        Conflict::Scoped => PinError::Scoped,
         _ => PinError::Overlap,
     }
 }

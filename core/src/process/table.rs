@@ -73,11 +73,11 @@ pub struct Entry<P> {
     pub payload: Option<P>,
 }
 
-/// What a range that is to be wrapped meets.
+/// How a range that is to be wrapped conflicts with what is registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Meeting {
-    /// Nothing.
+pub enum Conflict {
+    /// Not at all.
     Free,
     /// A registered range that contains it, at this base (P8).
     Inside(usize),
@@ -123,26 +123,26 @@ impl<P> Table<P> {
         Self { ranges: BTreeMap::new(), epochs: 0 }
     }
 
-    /// What `bytes` (at least 1) at `start` meet.
-    pub fn meet(&self, start: usize, bytes: usize, manner: impl Into<Manner>) -> Meeting {
+    /// How `bytes` (at least 1) at `start` conflict with it.
+    pub fn conflict(&self, start: usize, bytes: usize, manner: impl Into<Manner>) -> Conflict {
         let end = start.saturating_add(bytes);
         look(self.ranges.range(..end).rev(), start..end, manner.into())
-            .map_or_else(|meeting| meeting, |(meeting, _)| meeting)
+            .map_or_else(|conflict| conflict, |(conflict, _)| conflict)
     }
 
     /// One more count on the live or pending range that contains `bytes` (at least 1) at `start`.
     ///
     /// # Errors
-    /// What they [meet](Self::meet) where there is none to share.
-    pub fn share(&mut self, start: usize, bytes: usize, manner: impl Into<Manner>) -> Result<&mut P, Meeting> {
+    /// The [conflict](Self::conflict) where there is none to share.
+    pub fn share(&mut self, start: usize, bytes: usize, manner: impl Into<Manner>) -> Result<&mut P, Conflict> {
         let end = start.saturating_add(bytes);
-        let (meeting, entry) = look(self.ranges.range_mut(..end).rev(), start..end, manner.into())?;
-        if !matches!(meeting, Meeting::Inside(_)) {
-            return Err(meeting);
+        let (conflict, entry) = look(self.ranges.range_mut(..end).rev(), start..end, manner.into())?;
+        if !matches!(conflict, Conflict::Inside(_)) {
+            return Err(conflict);
         }
         entry.count += 1;
         entry.status = Status::Live;
-        entry.payload.as_mut().ok_or(meeting)
+        entry.payload.as_mut().ok_or(conflict)
     }
 
     /// A count on a stranger's range that nobody had one on: the driver says that it is still registered (P14).
@@ -269,8 +269,8 @@ fn look<'a, P, E: Borrow<Entry<P>>>(
     ranges: impl Iterator<Item = (&'a usize, E)>,
     wanted: Range<usize>,
     manner: Manner,
-) -> Result<(Meeting, E), Meeting> {
-    let mut pending = Err(Meeting::Free);
+) -> Result<(Conflict, E), Conflict> {
+    let mut pending = Err(Conflict::Free);
     for (&base, entry) in ranges {
         let reach = base.saturating_add(entry.borrow().bytes);
         if reach <= wanted.start {
@@ -278,32 +278,32 @@ fn look<'a, P, E: Borrow<Entry<P>>>(
         }
         let contains = base <= wanted.start && wanted.end <= reach;
         let contained = wanted.start <= base && reach <= wanted.end;
-        let meeting = entry.borrow().meeting(base, contains, contained, manner);
+        let conflict = entry.borrow().conflict(base, contains, contained, manner);
         // A live obstacle outweighs one that would go away.
-        if !matches!(meeting, Meeting::Pending(_)) {
-            return Ok((meeting, entry));
+        if !matches!(conflict, Conflict::Pending(_)) {
+            return Ok((conflict, entry));
         }
-        pending = Err(meeting);
+        pending = Err(conflict);
     }
     pending
 }
 
 impl<P> Entry<P> {
-    fn meeting(&self, base: usize, contains: bool, contained: bool, wanted: Manner) -> Meeting {
+    fn conflict(&self, base: usize, contains: bool, contained: bool, wanted: Manner) -> Conflict {
         let lacks_write = (self.manner.access, wanted.access) == (HostAccess::Read, HostAccess::ReadWrite);
         match self.status {
-            Status::Registering | Status::Releasing => Meeting::InFlight,
-            Status::Quarantined => Meeting::Quarantined,
+            Status::Registering | Status::Releasing => Conflict::InFlight,
+            Status::Quarantined => Conflict::Quarantined,
             // A scope's wraps share with each other and with ranges that outlive it; nobody else shares a scope's
             // range.
-            Status::Live | Status::Pending if contains && self.is_of_another_scope(wanted) => Meeting::Scoped,
-            Status::Live if contains && lacks_write => Meeting::ReadOnly,
-            Status::Pending if contains && lacks_write => Meeting::Pending(base),
-            Status::Pending if contains && self.borrowed => Meeting::Borrowed(base),
-            Status::Live | Status::Pending if contains => Meeting::Inside(base),
-            Status::Pending => Meeting::Pending(base),
-            Status::Live if contained => Meeting::Larger { registered: self.bytes },
-            Status::Live => Meeting::Overlap,
+            Status::Live | Status::Pending if contains && self.is_of_another_scope(wanted) => Conflict::Scoped,
+            Status::Live if contains && lacks_write => Conflict::ReadOnly,
+            Status::Pending if contains && lacks_write => Conflict::Pending(base),
+            Status::Pending if contains && self.borrowed => Conflict::Borrowed(base),
+            Status::Live | Status::Pending if contains => Conflict::Inside(base),
+            Status::Pending => Conflict::Pending(base),
+            Status::Live if contained => Conflict::Larger { registered: self.bytes },
+            Status::Live => Conflict::Overlap,
         }
     }
 
@@ -326,27 +326,27 @@ mod tests {
     #[test]
     fn a_part_shares_and_a_whole_is_refused() {
         let table = live(100, 50);
-        assert_eq!(table.meet(100, 50, None), Meeting::Inside(100), "the same range shares (P8)");
-        assert_eq!(table.meet(120, 10, None), Meeting::Inside(100), "a sub-range shares (P8)");
-        assert_eq!(table.meet(100, 51, None), Meeting::Larger { registered: 50 }, "a larger one is refused (P2)");
-        assert_eq!(table.meet(90, 80, None), Meeting::Larger { registered: 50 }, "also to both sides (P2)");
-        assert_eq!(table.meet(90, 20, None), Meeting::Overlap, "an overlap is refused (P8)");
-        assert_eq!(table.meet(140, 20, None), Meeting::Overlap, "at the tail too (P8)");
-        assert_eq!(table.meet(150, 1, None), Meeting::Free, "the next byte is free");
-        assert_eq!(table.meet(99, 1, None), Meeting::Free, "the byte before is free");
+        assert_eq!(table.conflict(100, 50, None), Conflict::Inside(100), "the same range shares (P8)");
+        assert_eq!(table.conflict(120, 10, None), Conflict::Inside(100), "a sub-range shares (P8)");
+        assert_eq!(table.conflict(100, 51, None), Conflict::Larger { registered: 50 }, "a larger one is refused (P2)");
+        assert_eq!(table.conflict(90, 80, None), Conflict::Larger { registered: 50 }, "also to both sides (P2)");
+        assert_eq!(table.conflict(90, 20, None), Conflict::Overlap, "an overlap is refused (P8)");
+        assert_eq!(table.conflict(140, 20, None), Conflict::Overlap, "at the tail too (P8)");
+        assert_eq!(table.conflict(150, 1, None), Conflict::Free, "the next byte is free");
+        assert_eq!(table.conflict(99, 1, None), Conflict::Free, "the byte before is free");
     }
 
     #[test]
     fn a_revived_range_voids_the_release() {
         let mut table = live(100, 50);
         let epoch = table.give_back(100).expect("the last count was given back");
-        assert_eq!(table.meet(100, 60, None), Meeting::Pending(100), "a larger wrap must wait (P2)");
+        assert_eq!(table.conflict(100, 60, None), Conflict::Pending(100), "a larger wrap must wait (P2)");
         assert_eq!(table.share(100, 50, None), Ok(&mut ()), "P1: a wrap revives it");
         assert!(!table.begin_release(100, epoch), "P1: a live range is not released");
         let later = table.give_back(100).expect("the last count was given back again");
         assert!(!table.begin_release(100, epoch), "the old decision stays void");
         assert!(table.begin_release(100, later), "the new one holds");
-        assert_eq!(table.meet(100, 50, None), Meeting::InFlight, "nobody shares a range that is going");
+        assert_eq!(table.conflict(100, 50, None), Conflict::InFlight, "nobody shares a range that is going");
         table.released(100);
         assert!(table.is_empty(), "a released range is gone");
     }
@@ -371,11 +371,11 @@ mod tests {
         assert!(table.begin_release(100, epoch));
         assert!(!table.begin_release(100, epoch), "it is being released");
         table.defer(100);
-        assert_eq!(table.meet(100, 60, None), Meeting::Pending(100), "it is pending again");
+        assert_eq!(table.conflict(100, 60, None), Conflict::Pending(100), "it is pending again");
         assert_eq!(table.entry_mut(100).map(|entry| entry.epoch), Some(epoch));
         assert!(table.begin_release(100, epoch), "the same decision holds");
         table.quarantine(100);
-        assert_eq!(table.meet(120, 1, None), Meeting::Quarantined, "P9: nobody uses it again");
+        assert_eq!(table.conflict(120, 1, None), Conflict::Quarantined, "P9: nobody uses it again");
         assert_eq!((table.len(), table.is_empty()), (1, false));
         table.released(100);
         assert_eq!((table.len(), table.is_empty()), (0, true));
@@ -387,11 +387,15 @@ mod tests {
         let mut table = live(100, 50);
         table.begin(200, 50, scopes[0]);
         table.registered(200, ());
-        assert_eq!(table.meet(100, 50, scopes[0]), Meeting::Inside(100), "what outlives it");
-        assert_eq!(table.meet(210, 10, scopes[0]), Meeting::Inside(200), "its own");
-        assert_eq!(table.meet(210, 10, scopes[1]), Meeting::Scoped, "another scope's");
-        assert_eq!(table.meet(210, 10, None), Meeting::Scoped, "a scope's, for nobody else");
-        assert_eq!(table.meet(190, 20, scopes[1]), Meeting::Overlap, "a part of it is in nobody's way but as ever");
+        assert_eq!(table.conflict(100, 50, scopes[0]), Conflict::Inside(100), "what outlives it");
+        assert_eq!(table.conflict(210, 10, scopes[0]), Conflict::Inside(200), "its own");
+        assert_eq!(table.conflict(210, 10, scopes[1]), Conflict::Scoped, "another scope's");
+        assert_eq!(table.conflict(210, 10, None), Conflict::Scoped, "a scope's, for nobody else");
+        assert_eq!(
+            table.conflict(190, 20, scopes[1]),
+            Conflict::Overlap,
+            "a part of it is in nobody's way but as ever"
+        );
     }
 
     #[test]
@@ -400,11 +404,15 @@ mod tests {
         let mut table = Table::new();
         table.begin(100, 50, reading);
         table.registered(100, ());
-        assert_eq!(table.meet(110, 10, reading), Meeting::Inside(100), "readers share it");
-        assert_eq!(table.meet(110, 10, None), Meeting::ReadOnly, "P15: a writer does not");
+        assert_eq!(table.conflict(110, 10, reading), Conflict::Inside(100), "readers share it");
+        assert_eq!(table.conflict(110, 10, None), Conflict::ReadOnly, "P15: a writer does not");
         table.give_back(100);
-        assert_eq!(table.meet(110, 10, None), Meeting::Pending(100), "P15: but waits for its end");
-        assert_eq!(live(100, 50).meet(110, 10, reading), Meeting::Inside(100), "a reader shares what is written too");
+        assert_eq!(table.conflict(110, 10, None), Conflict::Pending(100), "P15: but waits for its end");
+        assert_eq!(
+            live(100, 50).conflict(110, 10, reading),
+            Conflict::Inside(100),
+            "a reader shares what is written too"
+        );
     }
 
     #[test]
@@ -414,7 +422,7 @@ mod tests {
         table.borrowed(100, ());
         assert_eq!(table.share(100, 50, None), Ok(&mut ()), "P8: while somebody has a count, it is shared");
         assert_eq!([table.give_back(100).is_some(), table.give_back(100).is_some()], [false, true]);
-        assert_eq!(table.share(110, 10, None), Err(Meeting::Borrowed(100)), "P14: then it may be gone");
+        assert_eq!(table.share(110, 10, None), Err(Conflict::Borrowed(100)), "P14: then it may be gone");
         assert_eq!(table.revive(100), Some(&mut ()), "P14: the driver still has it");
         assert_eq!(table.revive(100), None, "once");
         assert_eq!(table.entry(100).map(|entry| entry.count), Some(1), "P5: one count");
@@ -426,7 +434,7 @@ mod tests {
         table.begin(200, 50, None);
         table.registered(200, ());
         table.give_back(200);
-        assert_eq!(table.meet(90, 200, None), Meeting::Larger { registered: 50 }, "the live one decides");
-        assert_eq!(table.meet(160, 100, None), Meeting::Pending(200), "the pending one can be waited for");
+        assert_eq!(table.conflict(90, 200, None), Conflict::Larger { registered: 50 }, "the live one decides");
+        assert_eq!(table.conflict(160, 100, None), Conflict::Pending(200), "the pending one can be waited for");
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! Fair: the device, each call's return, the end of the capture (weakly); each release's turn at the driver lock (strongly).
 
-use tenure::registration::state::{Meeting, ScopeId, Status, Table};
+use tenure::registration::state::{Conflict, ScopeId, Status, Table};
 
 use super::search::{Broken, FREE, Fair, Label, Machine, NONE, Promise, Steps, must};
 
@@ -131,20 +131,20 @@ impl Registrations {
     fn wrap(&self, state: &State, range: (u8, u8, bool), steps: &mut Steps<State>) {
         let (start, cells, scoped) = range;
         let label = |name| Label(name, [start, cells]);
-        match self.meet(state, range) {
-            Meeting::Inside(base) => steps.add(state, label("share"), FREE, |state| {
+        match self.conflict(state, range) {
+            Conflict::Inside(base) => steps.add(state, label("share"), FREE, |state| {
                 let scope = state.table.entry(base).and_then(|entry| entry.manner.scope);
                 let pin = *state.table.share(base, 1, scope).map_err(|_| NOT_SHARED)?;
                 state.wraps.push(Wrap { base: cell(base), start, cells, scoped, pin });
                 Ok(())
             }),
-            Meeting::Free if self.may_call(state) => steps.add(state, label("register"), FREE, |state| {
+            Conflict::Free if self.may_call(state) => steps.add(state, label("register"), FREE, |state| {
                 state.table.begin(start.into(), cells.into(), scope(scoped));
                 state.calls.push(Call::Register { start, cells, scoped });
                 Ok(())
             }),
             // One that needs the room waits for the work, and releases by the entry's own epoch.
-            Meeting::Pending(base) => {
+            Conflict::Pending(base) => {
                 let Some((epoch, pin)) = state.table.entry(base).and_then(|entry| Some((entry.epoch, entry.payload?)))
                 else {
                     return;
@@ -155,13 +155,13 @@ impl Registrations {
         }
     }
 
-    fn meet(&self, state: &State, (start, cells, scoped): (u8, u8, bool)) -> Meeting {
-        match state.table.meet(start.into(), cells.into(), scope(scoped)) {
-            Meeting::Pending(base) if self.is(Wrong::ShortShared) => Meeting::Inside(base),
-            Meeting::Scoped if self.is(Wrong::ScopeShared) => {
-                state.table.meet(start.into(), cells.into(), scope(!scoped))
+    fn conflict(&self, state: &State, (start, cells, scoped): (u8, u8, bool)) -> Conflict {
+        match state.table.conflict(start.into(), cells.into(), scope(scoped)) {
+            Conflict::Pending(base) if self.is(Wrong::ShortShared) => Conflict::Inside(base),
+            Conflict::Scoped if self.is(Wrong::ScopeShared) => {
+                state.table.conflict(start.into(), cells.into(), scope(!scoped))
             }
-            meeting => meeting,
+            conflict => conflict,
         }
     }
 
@@ -287,27 +287,27 @@ impl Registrations {
         let near: Vec<_> = near.collect();
         let holds = |(base, bytes): (usize, usize)| base <= start.into() && usize::from(start + cells) <= base + bytes;
         let every = |status| near.iter().all(|(_, entry)| entry.status == status);
-        match self.meet(state, range) {
-            Meeting::Free => must(near.is_empty(), "P8", "a range that meets another was called free"),
-            Meeting::Inside(base) => {
+        match self.conflict(state, range) {
+            Conflict::Free => must(near.is_empty(), "P8", "a range that meets another was called free"),
+            Conflict::Inside(base) => {
                 let entry = state.table.entry(base).ok_or(NOT_SHARED)?;
                 must(holds((base, entry.bytes)), "P2", "a registration was shared that is too short")?;
                 must(entry.manner.scope.is_none() || scoped, "P4", "a range was shared that its scope ends alone")
             }
             // Nobody else registers here, and nobody only reads.
-            Meeting::Borrowed(_) | Meeting::ReadOnly => must(false, "P14", "a stranger's range, or one to be read"),
-            Meeting::InFlight => must(!state.calls.is_empty(), "P6", "a range is in flight without a call"),
-            Meeting::Pending(_) => {
+            Conflict::Borrowed(_) | Conflict::ReadOnly => must(false, "P14", "a stranger's range, or one to be read"),
+            Conflict::InFlight => must(!state.calls.is_empty(), "P6", "a range is in flight without a call"),
+            Conflict::Pending(_) => {
                 must(every(Status::Pending), "P2", "waits for room although a live range is in the way")
             }
-            Meeting::Larger { .. } | Meeting::Overlap => {
+            Conflict::Larger { .. } | Conflict::Overlap => {
                 let live = near.iter().any(|(_, entry)| entry.status == Status::Live);
                 must(live, "P8", "refused although no live range is in the way")
             }
-            Meeting::Scoped => {
+            Conflict::Scoped => {
                 must(!scoped && near.iter().any(|(_, entry)| entry.manner.scope.is_some()), "P8", "no scope is met")
             }
-            Meeting::Quarantined => {
+            Conflict::Quarantined => {
                 let lost = near.iter().any(|(_, entry)| entry.status == Status::Quarantined);
                 must(lost, "P9", "refused for a quarantine that is not there")
             }
