@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 
 use libtest_mimic::{Failed, Trial};
+use tenure::call_scope::MayWait;
 use tenure::context::Context;
 use tenure::driver::{Call, CaptureMode, Driver, ErrorKind, HostAccess, HostPointer, Priority, Timing};
 use tenure::error::Error;
-use tenure::hold::MayWait;
 use tenure::ownership::{Access, Record, Use, submit};
 use tenure::pool::Pool;
 use tenure::reclaim::{Ask, Notice, Reclaim, Remaining, Resource, Retired};

@@ -1,9 +1,9 @@
 //! Asking a stream whether its work has completed, and waiting for it.
 
+use crate::call_scope::MayWait;
 use crate::context::Context;
 use crate::driver::{Call, Driver, Progress};
 use crate::error::{Error, Result};
-use crate::hold::MayWait;
 use crate::stream_state::adoption::End;
 use crate::stream_state::{Point, Role, StreamState};
 

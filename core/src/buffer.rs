@@ -7,9 +7,9 @@
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 
+use crate::call_scope::MayWait;
 use crate::driver::Driver;
 use crate::error::{Misuse, Result};
-use crate::hold::MayWait;
 pub use crate::memory::{Backing, Extent, Freed, Readable, Region, Writable};
 use crate::memory::{Element, Storage, bytes_of};
 use crate::ownership::Access;

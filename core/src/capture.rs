@@ -32,9 +32,9 @@ use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
 
+use crate::call_scope::{CallScope, MayWait, within};
 use crate::driver::{Call, CaptureMode, Driver, GraphDescription, HostAccess, HostPointer, Priority};
 use crate::error::{Error, Misuse, Result};
-use crate::hold::{MayWait, Place, within};
 use crate::id::ResourceId;
 use crate::kernel::{Kernel, Loaded};
 use crate::memory::{Backing, Memory, Region, Storage, UseSet};
@@ -136,7 +136,7 @@ impl<D: Driver> Runtime<D> {
         let session = Session::new(self.anchor.clone());
         let capture = Capture { session: &session, state: origin.clone() };
         let outcome =
-            within(Place::Capture, || std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(&capture))));
+            within(CallScope::Capture, || std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(&capture))));
         drop(capture);
         let ended = self.end(&session, &origin, matches!(outcome, Ok(Ok(()))));
         Ok(outcome.map(|outcome| outcome.and(ended)))

@@ -13,8 +13,8 @@
 //! `begin` counts *before* the driver's begin call and `end` after its end call, so the decision to defer covers the
 //! whole window. Waiters loop; none can be lost, since every change notifies under the lock.
 
+use crate::call_scope::MayWait;
 use crate::error::{Error, Misuse, Result};
-use crate::hold::MayWait;
 use crate::sync::{Condvar, Mutex};
 
 /// Counts captures, and guarded calls of drivers that need it.
@@ -122,7 +122,7 @@ impl Drop for Entry<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hold::{Place, within};
+    use crate::call_scope::{CallScope, within};
 
     fn may() -> MayWait {
         MayWait::here().expect("no hold")
@@ -157,9 +157,9 @@ mod tests {
     #[test]
     fn who_captures_is_refused_and_does_not_wait_for_himself() {
         let gate = CaptureGate::new();
-        assert!(within(Place::Capture, || gate.enter_waiting(&mut may()).is_ok()), "C9: of another runtime");
+        assert!(within(CallScope::Capture, || gate.enter_waiting(&mut may()).is_ok()), "C9: of another runtime");
         gate.begin(&mut may());
-        assert!(within(Place::Capture, || gate.enter_waiting(&mut may()).is_err()), "C9");
+        assert!(within(CallScope::Capture, || gate.enter_waiting(&mut may()).is_err()), "C9");
     }
 
     /// Whether `waits` goes on waiting until `ends` was done.

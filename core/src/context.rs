@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
+use crate::call_scope::MayWait;
 use crate::capture_gate::{CaptureGate, Entry};
 use crate::driver::{Call, Capabilities, CaptureMode, Driver, DriverError as _, Process};
 use crate::error::{DriverFailure, Error, Result};
-use crate::hold::MayWait;
 use crate::life::Life;
 use crate::stream_state::adoption::Adoptions;
 use crate::sync::atomic::{AtomicBool, Ordering};

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use crate::call_scope::{CallScope, MayWait, is_within};
 use crate::driver::{Call, Driver, Priority, Progress, Timing};
 use crate::error::{Error, Misuse, Result};
-use crate::hold::{MayWait, Place, is_within};
 use crate::ownership::{Point, Points};
 use crate::point::Mark;
 use crate::queue::Submit;
@@ -75,7 +75,7 @@ impl<D: Driver> Event<D> {
         anchor.check_open()?;
         stream.state().check_takes_work(context)?;
         let state = stream.state();
-        let gate = state.gate_or(|| is_within(Place::Hold)).ok_or(Misuse::InsideHold)?;
+        let gate = state.gate_or(|| is_within(CallScope::UseOn)).ok_or(Misuse::InsideHold)?;
         let raw = context.check(Call::EventCreate, context.driver.event_create(timing))?;
         match state.record(context, &gate, &raw) {
             Ok(number) => {
@@ -228,7 +228,7 @@ impl<D: Driver> Event<D> {
         if self.point.is_complete() || self.point.stream.id() == stream.id() {
             return Ok(());
         }
-        let mut gate = stream.state().gate_or(|| is_within(Place::Hold)).ok_or(Misuse::InsideHold)?;
+        let mut gate = stream.state().gate_or(|| is_within(CallScope::UseOn)).ok_or(Misuse::InsideHold)?;
         if gate.follows.find(self.point.stream.id(), self.point.number).is_some() {
             return Ok(());
         }

@@ -10,9 +10,9 @@ use std::pin::Pin;
 use std::ptr::NonNull;
 use std::task::{Context as TaskContext, Poll};
 
+use crate::call_scope::MayWait;
 use crate::driver::{Driver, HostPointer, Progress};
 use crate::error::{Error, Misuse, Result};
-use crate::hold::MayWait;
 use crate::memory::{Element, Memory, Readable, Region};
 use crate::ownership::{Point, Points};
 use crate::queue::{Submit, without_bytes};

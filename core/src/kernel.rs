@@ -6,9 +6,9 @@
 
 use std::marker::PhantomData;
 
+use crate::call_scope::MayWait;
 use crate::driver::{Argument, Call, Driver, Image};
 use crate::error::Result;
-use crate::hold::MayWait;
 use crate::memory::{Element, Memory, Readable, UseSet, Writable};
 use crate::ownership::{Access, Point, Points, Record, Records};
 use crate::reclaim::{Resource, Retired};

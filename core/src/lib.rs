@@ -28,6 +28,8 @@ pub mod adopted;
 pub mod ask;
 mod base;
 pub mod buffer;
+#[doc(hidden)]
+pub mod call_scope;
 pub mod capture;
 #[doc(hidden)]
 pub mod capture_gate;
@@ -38,8 +40,6 @@ pub mod driver;
 pub mod error;
 pub mod event;
 pub mod future;
-#[doc(hidden)]
-pub mod hold;
 pub mod id;
 pub mod kernel;
 #[doc(hidden)]

@@ -44,10 +44,10 @@
 //! The race that looks wrong: [`Record::points`] reads numbers without the gate, while a launch may be about to stamp.
 //! It promises only what happened before the question (O2), and a stamp that happened before is seen.
 
+use crate::call_scope::{CallScope, MayWait, is_within};
 use crate::context::Context;
 use crate::driver::{Call, CaptureStatus, Driver, Timing};
 use crate::error::{Error, Misuse, Result};
-use crate::hold::{MayWait, Place, is_within};
 use crate::sealed::Sealed;
 use crate::stream_state::adoption::End;
 use crate::stream_state::touch::Touch;
@@ -345,7 +345,7 @@ where
         CLOSED => return Err(context.why_closed()),
         id => id,
     };
-    let Some(gate) = stream.gate_or(|| is_within(Place::Hold)) else {
+    let Some(gate) = stream.gate_or(|| is_within(CallScope::UseOn)) else {
         return Err(Misuse::InsideHold.into());
     };
     if !uses.all(|record, access| record.covers(id, access)) {

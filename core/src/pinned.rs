@@ -16,9 +16,9 @@ use std::ops::{Deref, DerefMut, RangeBounds};
 use std::ptr::NonNull;
 
 use crate::buffer::{View, ViewMut};
+use crate::call_scope::MayWait;
 use crate::driver::{Call, Driver, HostAccess, HostPointer};
 use crate::error::{Error, Misuse, PinError, Result};
-use crate::hold::MayWait;
 use crate::memory::{
     Backing, Element, Freed, PinLease, Readable, Region, Storage, Writable, inside, retire, retire_owner,
 };

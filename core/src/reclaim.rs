@@ -49,10 +49,10 @@ use std::collections::VecDeque;
 use std::sync::OnceLock;
 use std::task::Waker;
 
+use crate::call_scope::{CallScope, MayWait, count_within, within};
 use crate::context::Context;
 use crate::driver::{Call, DeviceAddress, Driver, HostPointer, Priority, Progress};
 use crate::error::{DriverFailure, Error, Misuse, Result};
-use crate::hold::{MayWait, Place, count_within, within};
 use crate::id::StreamId;
 use crate::life::Phase;
 use crate::ownership::{Access, Point, Points};
@@ -627,7 +627,7 @@ impl<D: Driver> Reclaim<D> {
             Code::Tell(notice, outcome) => notice.set(outcome),
         };
         let _ending = self.figures.begin();
-        let caught = within(Place::Release, || std::panic::catch_unwind(std::panic::AssertUnwindSafe(code)));
+        let caught = within(CallScope::Release, || std::panic::catch_unwind(std::panic::AssertUnwindSafe(code)));
         if let Err(payload) = caught {
             // Not dropped: that could panic too.
             std::mem::forget(payload);
@@ -766,7 +766,7 @@ fn end_of<D: Driver>(context: &Context<D>) -> Error {
 
 /// How many things the running thread is releasing: they end after the code of others that it is inside of.
 pub fn in_hand() -> usize {
-    count_within(Place::Release)
+    count_within(CallScope::Release)
 }
 
 impl<D: Driver> Drop for Reclaim<D> {

@@ -28,10 +28,10 @@
 
 use std::any::Any;
 
+use crate::call_scope::MayWait;
 use crate::context::{Context, Entered};
 use crate::driver::{Call, Coverage, DeviceAddress, Driver, ErrorKind, HostAccess, HostPointer};
 use crate::error::{DriverFailure, Error, Misuse, PinError, Result};
-use crate::hold::MayWait;
 use crate::id::ResourceId;
 use crate::ownership::{Access, Record};
 use crate::process::table::{Conflict, Manner, ScopeId, Status, Table};

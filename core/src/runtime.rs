@@ -3,10 +3,10 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::call_scope::{CallScope, is_within};
 pub use crate::config::{Config, ReclaimMode};
 use crate::driver::Driver;
 use crate::error::{Error, Result};
-use crate::hold::{Place, is_within};
 use crate::life::Phase;
 pub use crate::memory::Element;
 use crate::reclaim::Ask;
@@ -154,7 +154,7 @@ impl<D: Driver> Runtime<D> {
         let ending = Ending {
             end: clock::after(deadline),
             in_hand: crate::reclaim::in_hand(),
-            in_capture: is_within(Place::Capture),
+            in_capture: is_within(CallScope::Capture),
         };
         if !shared.context.life.is_inherited() {
             shared.close_to_work();

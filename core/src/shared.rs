@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::base::Base;
+use crate::call_scope::MayWait;
 use crate::config::Config;
 use crate::driver::{Driver, Progress};
 use crate::error::{Error, Result};
-use crate::hold::MayWait;
 use crate::life::Phase;
 use crate::pool::Pool;
 use crate::reclaim::Ask;

@@ -22,9 +22,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::base::Base;
+use crate::call_scope::MayWait;
 use crate::driver::{Call, Driver, ErrorKind, HostAccess, HostPointer, Location};
 use crate::error::{Error, Result};
-use crate::hold::MayWait;
 use crate::ownership::Point;
 use crate::reclaim::{Resource, Retired, free_slab};
 use crate::stream_state::{Role, StreamState};

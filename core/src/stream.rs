@@ -4,9 +4,9 @@ use std::ptr::NonNull;
 
 use smallvec::SmallVec;
 
+use crate::call_scope::{CallScope, MayWait, within};
 use crate::driver::{Call, DeviceAddress, Driver, ErrorKind, HostAccess, HostPointer, Location, Priority, Progress};
 use crate::error::{DriverFailure, Error, Misuse, Result};
-use crate::hold::{MayWait, Place, within};
 use crate::id::StreamId;
 use crate::kernel::Kernel;
 use crate::memory::{Allocation, Backing, Element, Memory, Readable, Region, Storage, UseSet, slack};
@@ -464,7 +464,7 @@ impl<D: Driver> Stream<D> {
         let uses: SmallVec<[Memory<'_, D>; 16]> =
             uses.iter().map(|(region, access)| Memory::new(region.backing, *access)).collect();
         let enqueue = |_: &D, raw: &D::Stream| {
-            Ok(within(Place::Hold, || std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(raw)))))
+            Ok(within(CallScope::UseOn, || std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(raw)))))
         };
         // SAFETY: O1. The caller vouches that `body` touches what `uses` names, on this stream. It may put any number of
         // submissions there, and have left some behind where it unwinds: it always counts as submitted.

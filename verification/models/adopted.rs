@@ -6,8 +6,8 @@
 use super::checker::spawn;
 use super::device::Device;
 use super::ownership::{BYTES, Buffer, World};
+use super::tenure::call_scope::MayWait;
 use super::tenure::driver::{Call, Capabilities, ErrorKind};
-use super::tenure::hold::MayWait;
 use super::tenure::ownership::Access::{Read, Write};
 use super::tenure::ownership::{Point, Points};
 use super::tenure::reclaim::{Ask, Reclaim, Resource, Retired};

@@ -10,9 +10,9 @@ use super::capture::{buffers, drain, manual};
 use super::checker::{SEES_RACES, spawn, yield_now};
 use super::device::Device;
 use super::ownership::World;
+use super::tenure::call_scope::{CallScope, within};
 use super::tenure::driver::{Call, Capabilities, ErrorKind, Image};
 use super::tenure::error::Error;
-use super::tenure::hold::{Place, within};
 use super::tenure::ownership::Access::Write;
 use super::tenure::sync::atomic::{AtomicU64, Ordering};
 use super::tenure::sync::{Arc, Condvar, Mutex, thread};
@@ -666,7 +666,7 @@ fn question_in_a_hold(reached: &Reached) {
     let question = || {
         let gate = stream.gate();
         let before = world.device.count(Call::Launch);
-        let busy = within(Place::Hold, || x.record.is_busy(Write));
+        let busy = within(CallScope::UseOn, || x.record.is_busy(Write));
         drop(gate);
         (before, busy)
     };

@@ -4,10 +4,10 @@
 
 use super::checker::{have_barriers, spawn};
 use super::device::Device;
+use super::tenure::call_scope::MayWait;
 use super::tenure::context::Context;
 use super::tenure::driver::{Call, DeviceAddress, ErrorKind, Priority, Progress};
 use super::tenure::error::Result;
-use super::tenure::hold::MayWait;
 use super::tenure::ownership::{Access, Access::Read, Access::Write, Record, Use, submit};
 use super::tenure::stream_state::{Kind, StreamState};
 use super::tenure::sync::Arc;

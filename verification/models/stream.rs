@@ -5,9 +5,9 @@
 use super::capture::{buffers, drain, manual};
 use super::checker::spawn;
 use super::ownership::{BYTES, Buffer, World};
+use super::tenure::call_scope::MayWait;
 use super::tenure::context::Context;
 use super::tenure::driver::{Call, Capabilities, ErrorKind, Priority};
-use super::tenure::hold::MayWait;
 use super::tenure::id::StreamId;
 use super::tenure::ownership::Access::{Read, Write};
 use super::tenure::ownership::{Point, Points, Record};

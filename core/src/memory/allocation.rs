@@ -1,8 +1,8 @@
 //! Device memory, from the driver's call that makes it to its release.
 
+use crate::call_scope::MayWait;
 use crate::driver::{DeviceAddress, Driver};
 use crate::error::{Error, Result};
-use crate::hold::MayWait;
 use crate::id::ResourceId;
 use crate::life::Phase;
 use crate::ownership::Record;

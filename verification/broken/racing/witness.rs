@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 
 use tenure::Access;
+use tenure::call_scope::MayWait;
 use tenure::context::Context;
 use tenure::driver::{Call, Driver as _, Priority, Progress};
-use tenure::hold::MayWait;
 use tenure::ownership::{Record, Use, submit};
 use tenure::pool::Pool;
 use tenure::reclaim::Reclaim;

@@ -27,9 +27,9 @@ use crate::sync::{coop, thread_local};
 
 /// What a thread can be inside of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum CallScope {
     /// A closure that holds a stream's gate.
-    Hold,
+    UseOn,
     /// The body of a capture.
     Capture,
     /// Code that a release runs: an owner's drop, a waker. No lock is held, so it may wait.
@@ -51,10 +51,10 @@ impl MayWait {
     /// `InsideHold` in a `use_on` closure: its gate is held, and what is waited for may need it.
     #[inline]
     pub fn here() -> Result<Self> {
-        if is_within(Place::Hold) {
+        if is_within(CallScope::UseOn) {
             return Err(Misuse::InsideHold.into());
         }
-        Ok(Self { captures: is_within(Place::Capture), thread: PhantomData })
+        Ok(Self { captures: is_within(CallScope::Capture), thread: PhantomData })
     }
 
     /// Whether the call is made in the body of a capture: then it may wait for the device, but for no capture to end.
@@ -66,52 +66,52 @@ impl MayWait {
 thread_local! {
     #[allow(clippy::missing_const_for_thread_local, reason = "the models' thread_local! takes no const block")]
     // Keyed by the scheduler's thread as well: several of its threads may share this one.
-    static PLACES: RefCell<Vec<(Place, u64)>> = RefCell::new(Vec::new());
+    static SCOPES: RefCell<Vec<(CallScope, u64)>> = RefCell::new(Vec::new());
     // How many there are: mostly none, and then that is all there is to look at.
     #[allow(clippy::missing_const_for_thread_local, reason = "as above")]
     static MARKS: Cell<usize> = Cell::new(0);
 }
 
 /// Runs `body` with the thread marked; the mark goes also when it unwinds.
-pub fn within<R>(place: Place, body: impl FnOnce() -> R) -> R {
-    struct Unmark(Place, u64);
+pub fn within<R>(scope: CallScope, body: impl FnOnce() -> R) -> R {
+    struct Unmark(CallScope, u64);
     impl Drop for Unmark {
         fn drop(&mut self) {
-            PLACES.with(|places| {
-                let mut places = places.borrow_mut();
-                if let Some(index) = places.iter().rposition(|mark| *mark == (self.0, self.1)) {
-                    places.swap_remove(index);
-                    MARKS.with(|marks| marks.set(places.len()));
+            SCOPES.with(|scopes| {
+                let mut scopes = scopes.borrow_mut();
+                if let Some(index) = scopes.iter().rposition(|mark| *mark == (self.0, self.1)) {
+                    scopes.swap_remove(index);
+                    MARKS.with(|marks| marks.set(scopes.len()));
                 }
             });
         }
     }
     let thread = coop::thread_id().unwrap_or(0);
-    PLACES.with(|places| {
-        let mut places = places.borrow_mut();
-        places.push((place, thread));
-        MARKS.with(|marks| marks.set(places.len()));
+    SCOPES.with(|scopes| {
+        let mut scopes = scopes.borrow_mut();
+        scopes.push((scope, thread));
+        MARKS.with(|marks| marks.set(scopes.len()));
     });
-    let _unmark = Unmark(place, thread);
+    let _unmark = Unmark(scope, thread);
     body()
 }
 
-/// Whether the running thread is in such a place.
+/// Whether the running thread is in such a scope.
 #[inline]
-pub fn is_within(place: Place) -> bool {
-    MARKS.with(Cell::get) > 0 && is_marked(place)
+pub fn is_within(scope: CallScope) -> bool {
+    MARKS.with(Cell::get) > 0 && is_marked(scope)
 }
 
 #[cold]
-fn is_marked(place: Place) -> bool {
-    PLACES.with(|places| places.borrow().contains(&(place, coop::thread_id().unwrap_or(0))))
+fn is_marked(scope: CallScope) -> bool {
+    SCOPES.with(|scopes| scopes.borrow().contains(&(scope, coop::thread_id().unwrap_or(0))))
 }
 
-/// In how many such places the running thread is, one inside of the other.
-pub fn count_within(place: Place) -> usize {
+/// In how many such scopes the running thread is, one inside of the other.
+pub fn count_within(scope: CallScope) -> usize {
     if MARKS.with(Cell::get) == 0 {
         return 0;
     }
-    let here = (place, coop::thread_id().unwrap_or(0));
-    PLACES.with(|places| places.borrow().iter().filter(|mark| **mark == here).count())
+    let here = (scope, coop::thread_id().unwrap_or(0));
+    SCOPES.with(|scopes| scopes.borrow().iter().filter(|mark| **mark == here).count())
 }
