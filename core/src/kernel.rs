@@ -37,7 +37,7 @@ scalars!([f32; 2] [f32; 4] [f64; 2] [u32; 2] [u32; 4] [i32; 2] [i32; 4]);
 
 /// An argument that fits a parameter of type `P`: `&` memory for [`Read`], `&mut` memory for [`Write`], a scalar for itself.
 /// This crate alone says what does.
-pub trait Fits<'a, P, D: Driver>: sealed::Fits<'a, P, D> {
+pub trait KernelArgument<'a, P, D: Driver>: sealed::KernelArgument<'a, P, D> {
     /// What it uses: one piece of memory, or `()`.
     type Uses: UseSet<'a, D>;
 
@@ -45,11 +45,11 @@ pub trait Fits<'a, P, D: Driver>: sealed::Fits<'a, P, D> {
     fn pack(self) -> (Self::Uses, Argument);
 }
 
-impl<'a, T: Element, R: Readable<T, D>, D: Driver> sealed::Fits<'a, Read<T>, D> for &'a R {}
-impl<'a, T: Element, W: Writable<T, D>, D: Driver> sealed::Fits<'a, Write<T>, D> for &'a mut W {}
-impl<T: Scalar, D: Driver> sealed::Fits<'_, T, D> for T {}
+impl<'a, T: Element, R: Readable<T, D>, D: Driver> sealed::KernelArgument<'a, Read<T>, D> for &'a R {}
+impl<'a, T: Element, W: Writable<T, D>, D: Driver> sealed::KernelArgument<'a, Write<T>, D> for &'a mut W {}
+impl<T: Scalar, D: Driver> sealed::KernelArgument<'_, T, D> for T {}
 
-impl<'a, T: Element, R: Readable<T, D>, D: Driver> Fits<'a, Read<T>, D> for &'a R {
+impl<'a, T: Element, R: Readable<T, D>, D: Driver> KernelArgument<'a, Read<T>, D> for &'a R {
     type Uses = Memory<'a, D>;
 
     #[inline]
@@ -59,7 +59,7 @@ impl<'a, T: Element, R: Readable<T, D>, D: Driver> Fits<'a, Read<T>, D> for &'a 
     }
 }
 
-impl<'a, T: Element, W: Writable<T, D>, D: Driver> Fits<'a, Write<T>, D> for &'a mut W {
+impl<'a, T: Element, W: Writable<T, D>, D: Driver> KernelArgument<'a, Write<T>, D> for &'a mut W {
     type Uses = Memory<'a, D>;
 
     #[inline]
@@ -70,7 +70,7 @@ impl<'a, T: Element, W: Writable<T, D>, D: Driver> Fits<'a, Write<T>, D> for &'a
     }
 }
 
-impl<'a, T: Scalar, D: Driver> Fits<'a, T, D> for T {
+impl<'a, T: Scalar, D: Driver> KernelArgument<'a, T, D> for T {
     type Uses = ();
 
     #[inline]
@@ -88,7 +88,7 @@ impl<'a, T: Scalar, D: Driver> Fits<'a, T, D> for T {
     }
 }
 
-/// Arguments that fit the signature `S`: a tuple of up to 16, or a type of a program's own, for arguments that are known
+/// KernelArguments that fit the signature `S`: a tuple of up to 16, or a type of a program's own, for arguments that are known
 /// only at run time.
 ///
 /// # Safety
@@ -100,7 +100,7 @@ impl<'a, T: Scalar, D: Driver> Fits<'a, T, D> for T {
 /// ```
 /// use tenure::buffer::Region;
 /// use tenure::driver::{Argument, Driver};
-/// use tenure::kernel::Arguments;
+/// use tenure::kernel::KernelArguments;
 /// use tenure::queue::Memory;
 /// # use tenure::{LaunchConfig, Queue, Readable, Runtime};
 ///
@@ -114,7 +114,7 @@ impl<'a, T: Scalar, D: Driver> Fits<'a, T, D> for T {
 /// struct AnyNumber;
 ///
 /// // SAFETY: kernels of this signature write all that they are given, and `values` are the regions behind `uses`.
-/// unsafe impl<'a, D: Driver> Arguments<'a, AnyNumber, D> for Written<'a, D> {
+/// unsafe impl<'a, D: Driver> KernelArguments<'a, AnyNumber, D> for Written<'a, D> {
 ///     type Uses = &'a [Memory<'a, D>];
 ///     type Values = Vec<Argument>;
 ///
@@ -138,7 +138,7 @@ impl<'a, T: Scalar, D: Driver> Fits<'a, T, D> for T {
 /// # assert_eq!(stream.read(&buffers[0])?, [7]);
 /// # Ok::<(), tenure::Error>(())
 /// ```
-pub unsafe trait Arguments<'a, S, D: Driver> {
+pub unsafe trait KernelArguments<'a, S, D: Driver> {
     /// A tuple with what each argument uses.
     type Uses: UseSet<'a, D>;
     /// An array with what the driver gets.
@@ -151,7 +151,7 @@ pub unsafe trait Arguments<'a, S, D: Driver> {
 macro_rules! arguments {
     ($($parameter:ident $argument:ident $index:tt),*) => {
         // SAFETY: O1, O6. Each argument fits its parameter, and is packed with what it uses.
-        unsafe impl<'a, D: Driver, $($parameter, $argument: Fits<'a, $parameter, D>),*> Arguments<'a, ($($parameter,)*), D>
+        unsafe impl<'a, D: Driver, $($parameter, $argument: KernelArgument<'a, $parameter, D>),*> KernelArguments<'a, ($($parameter,)*), D>
             for ($($argument,)*)
         {
             type Uses = ($($argument::Uses,)*);

@@ -3,7 +3,7 @@
 use crate::buffer::Buffer;
 use crate::driver::{Call, Driver, HostPointer, LaunchConfig, Location};
 use crate::error::{Error, Misuse, Result};
-use crate::kernel::{Arguments, Kernel};
+use crate::kernel::{Kernel, KernelArguments};
 use crate::memory::{Backing, Element, Readable, Region, Storage, Writable};
 pub use crate::memory::{Memory, UseSet};
 use crate::sealed::Sealed;
@@ -79,7 +79,7 @@ pub trait Queue<D: Driver>: Submit<D> {
         &self,
         kernel: &Kernel<S, D>,
         config: LaunchConfig,
-        arguments: impl Arguments<'a, S, D>,
+        arguments: impl KernelArguments<'a, S, D>,
     ) -> Result<()>
     where
         D: 'a,
@@ -94,7 +94,7 @@ pub trait Queue<D: Driver>: Submit<D> {
             // submission, or the graph that recorded it, is done: the record has its number, or the graph its backing.
             unsafe { driver.launch(stream, &kernel.function, &config, values.as_ref()) }
         };
-        // SAFETY: O1, C4. One kernel, which touches what its arguments name, as `Arguments` vouches; its code stays, since
+        // SAFETY: O1, C4. One kernel, which touches what its arguments name, as `KernelArguments` vouches; its code stays, since
         // its module is of this runtime, and a capture keeps it.
         unsafe { self.submit_raw(uses, Call::Launch, enqueue) }?;
         Ok(())

@@ -4,4 +4,4 @@
 pub trait Sealed {}
 
 /// What fits a parameter `P`. See the module.
-pub trait Fits<'a, P, D> {}
+pub trait KernelArgument<'a, P, D> {}

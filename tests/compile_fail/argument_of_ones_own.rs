@@ -1,12 +1,12 @@
 //! O1, O6: which argument fits which parameter is for this crate to say.
 use tenure::driver::{Argument, DeviceAddress};
-use tenure::kernel::Fits;
+use tenure::kernel::KernelArgument;
 use tenure::Write;
 use tenure_sim::driver::Sim;
 
 struct Anywhere;
 
-impl Fits<'_, Write<u32>, Sim> for Anywhere {
+impl KernelArgument<'_, Write<u32>, Sim> for Anywhere {
     type Uses = ();
 
     fn pack(self) -> ((), Argument) {

@@ -1,12 +1,12 @@
 //! O1, O6: which addresses a kernel gets is for `unsafe` code to say.
 use tenure::driver::{Argument, DeviceAddress};
-use tenure::kernel::Arguments;
+use tenure::kernel::KernelArguments;
 use tenure::Write;
 use tenure_sim::driver::Sim;
 
 struct Anywhere;
 
-impl Arguments<'_, (Write<u32>,), Sim> for Anywhere {
+impl KernelArguments<'_, (Write<u32>,), Sim> for Anywhere {
     type Uses = ();
     type Values = [Argument; 1];
 
