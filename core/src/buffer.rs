@@ -53,7 +53,7 @@ impl<T: Element, D: Driver> Buffer<T, D> {
         let (record, anchor) = match &self.backing.storage {
             Storage::Memory(allocation) => (&allocation.record, &allocation.anchor),
             Storage::Pin(lease) => (&lease.pin.record, &lease.anchor),
-            Storage::Nothing(_) => return Ok(()),
+            Storage::Empty(_) => return Ok(()),
         };
         record.wait(&anchor.context, Access::Write, &mut MayWait::here()?)
     }

@@ -36,7 +36,7 @@ pub struct Backing<D: Driver> {
 #[derive(Debug)]
 pub(crate) enum Storage<D: Driver> {
     /// Zero bytes: no driver ever sees it (O8), and nobody ever covers it.
-    Nothing(Arc<Record<D>>),
+    Empty(Arc<Record<D>>),
     /// Device memory.
     Memory(Arc<Allocation<D>>),
     /// Registered host memory.
@@ -56,7 +56,7 @@ impl<D: Driver> Backing<D> {
     /// The same memory, kept for as long as the copy lives.
     pub(crate) fn share(&self) -> Self {
         Self::new(match &self.storage {
-            Storage::Nothing(record) => Storage::Nothing(record.clone()),
+            Storage::Empty(record) => Storage::Empty(record.clone()),
             Storage::Memory(allocation) => Storage::Memory(allocation.clone()),
             Storage::Pin(lease) => Storage::Pin(lease.clone()),
         })
@@ -65,7 +65,7 @@ impl<D: Driver> Backing<D> {
     #[inline]
     pub(crate) fn new(storage: Storage<D>) -> Self {
         let (record, base) = match &storage {
-            Storage::Nothing(record) => (&**record, DeviceAddress(0)),
+            Storage::Empty(record) => (&**record, DeviceAddress(0)),
             Storage::Memory(allocation) => (&allocation.record, allocation.start),
             Storage::Pin(lease) => (&lease.pin.record, lease.device),
         };
@@ -84,14 +84,14 @@ impl<D: Driver> Backing<D> {
     }
 
     /// Whether it has no bytes: then nobody is ever ordered by its record.
-    pub fn is_nothing(&self) -> bool {
-        matches!(self.storage, Storage::Nothing(_))
+    pub fn is_empty(&self) -> bool {
+        matches!(self.storage, Storage::Empty(_))
     }
 
     /// Its identity.
     pub fn id(&self) -> Option<ResourceId> {
         match &self.storage {
-            Storage::Nothing(_) => None,
+            Storage::Empty(_) => None,
             Storage::Memory(allocation) => Some(allocation.id),
             Storage::Pin(lease) => Some(lease.pin.id),
         }
@@ -101,7 +101,7 @@ impl<D: Driver> Backing<D> {
     #[inline]
     pub(crate) fn is_of(&self, anchor: &Arc<Anchor<D>>) -> bool {
         match &self.storage {
-            Storage::Nothing(_) => true,
+            Storage::Empty(_) => true,
             Storage::Memory(allocation) => Arc::ptr_eq(&allocation.anchor, anchor),
             Storage::Pin(lease) => Arc::ptr_eq(&lease.anchor, anchor),
         }

@@ -559,7 +559,7 @@ impl<T: Element, D: Driver> Pinned<T, D> {
     #[inline]
     pub(crate) fn empty(len: usize) -> Self {
         Self {
-            backing: Backing::new(Storage::Nothing(Arc::default())),
+            backing: Backing::new(Storage::Empty(Arc::default())),
             start: HostPointer(NonNull::<T>::dangling().cast()),
             len,
             empty: std::sync::Mutex::new(None),

@@ -171,7 +171,7 @@ pub trait Queue<D: Driver>: Submit<D> {
         let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| isize::try_from(*bytes).is_ok());
         let bytes = bytes.ok_or(Misuse::SizeOverflow)?;
         if bytes == 0 {
-            return Ok(Buffer::new(Backing::new(Storage::Nothing(Arc::default())), len));
+            return Ok(Buffer::new(Backing::new(Storage::Empty(Arc::default())), len));
         }
         self.anchor().check_open()?;
         Ok(Buffer::new(self.allocate(bytes, align_of::<T>())?, len))

@@ -43,8 +43,8 @@ impl<D: Driver> Records<D> for Memory<'_, D> {
 
     #[inline]
     fn all(&self, test: impl Fn(&Record<D>, Access) -> bool + Copy) -> bool {
-        // Nothing has a record that nobody covers: it is asked about last.
-        test(self.backing.record(), self.access) || self.backing.is_nothing()
+        // Empty memory has a record that nobody covers: it is asked about last.
+        test(self.backing.record(), self.access) || self.backing.is_empty()
     }
 
     #[inline]
@@ -56,7 +56,7 @@ impl<D: Driver> Records<D> for Memory<'_, D> {
 impl<'a, D: Driver> UseSet<'a, D> for Memory<'a, D> {
     #[inline]
     fn visit(&self, act: &mut impl FnMut(Self)) {
-        if !self.backing.is_nothing() {
+        if !self.backing.is_empty() {
             act(*self);
         }
     }
