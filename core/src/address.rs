@@ -21,7 +21,7 @@ pub struct HostPointer(pub NonNull<u8>);
 
 // SAFETY: an address is a number; whoever reads or writes through it must itself know that it may (P4).
 unsafe impl Send for HostPointer {}
-// SAFETY: as for Send: a shared address gives no access by itself.
+// SAFETY: the same reason: a shared address gives no access by itself.
 unsafe impl Sync for HostPointer {}
 
 impl HostPointer {

@@ -69,7 +69,7 @@ impl<T: Element, D: Driver> Buffer<T, D> {
     /// A part of the buffer, for reading and writing.
     ///
     /// # Errors
-    /// As for [`view`](Self::view).
+    /// Those of [`view`](Self::view).
     pub fn view_mut(&mut self, range: impl RangeBounds<usize>) -> Result<ViewMut<'_, T, D>> {
         ViewMut::part(&self.backing, self.len, &range)
     }
@@ -88,7 +88,7 @@ impl<T: Element, D: Driver> Buffer<T, D> {
     /// Waits for all work that uses the buffer and gives the memory back.
     ///
     /// # Errors
-    /// As for [`synchronize`](Self::synchronize). The memory is then kept, since it may be in use (P11).
+    /// Those of [`synchronize`](Self::synchronize). The memory is then kept, since it may be in use (P11).
     pub fn free(self) -> Result<Freed> {
         let Storage::Memory(allocation) = self.backing.storage else { return Ok(Freed::Now) };
         let mut may = MayWait::here()?;

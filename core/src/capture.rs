@@ -179,7 +179,7 @@ impl<D: Driver> Runtime<D> {
     ///
     /// Needed only on drivers whose captures break when another thread makes certain calls in any mode (see
     /// [`Capabilities`](crate::driver::Capabilities)): while the guard lives, such calls are put off. Forgetting the
-    /// guard puts them off for ever. Such calls that are in flight are waited for; but not in a `use_on` closure, where
+    /// guard puts them off forever. Such calls that are in flight are waited for; but not in a `use_on` closure, where
     /// nothing may be waited for: take the guard before it.
     pub fn capture_guard(&self) -> CaptureGuard<D> {
         let captures = &self.anchor.context.captures;
@@ -534,7 +534,7 @@ impl<D: Driver> Executable<D> {
     /// after its own earlier launches.
     ///
     /// # Errors
-    /// As for [`Queue`](crate::Queue).
+    /// Those of [`Queue`](crate::Queue).
     pub fn launch(&self, stream: &Stream<D>) -> Result<()> {
         if !Arc::ptr_eq(&self.anchor, stream.anchor()) {
             return Err(Misuse::ForeignRuntime.into());

@@ -32,7 +32,7 @@ pub struct Context<D: Driver> {
     // in drops, never on the launch path: whoever sets it closes the streams, as the end does.
     lost: ArcCell<Option<Arc<DriverFailure>>>,
     // Whether `lost` is set: a plain load, where the cell takes two read-modify-writes. It follows the cell, and is
-    // only a filter: who reads an old `false` read before the loss, as he may in the cell.
+    // only a filter: a thread that reads an old `false` reads from before the loss, as it may in the cell.
     is_lost: AtomicBool,
     // Held from the look for a first cause to its note, so that of two at once one is the first (R7). Nothing is locked
     // under it.

@@ -54,7 +54,7 @@ impl<D: Driver> Stream<D> {
     /// Marks the present end of the stream, with the time at which it is reached.
     ///
     /// # Errors
-    /// As for [`record`](Self::record).
+    /// Those of [`record`](Self::record).
     pub fn record_timed(&self) -> Result<Event<D>> {
         Event::record(self, Timing::Enabled)
     }

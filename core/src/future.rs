@@ -39,7 +39,7 @@ impl<D: Driver> Stream<D> {
     /// From some hundred KiB on [`copy`](crate::Queue::copy) to a [`Pinned`](crate::Pinned) saves the second copy.
     ///
     /// # Errors
-    /// As for [`Queue`](crate::Queue); `Misuse::InsideHold` in a `use_on` closure without room; out of memory where no page-locked
+    /// Those of [`Queue`](crate::Queue); `Misuse::InsideHold` in a `use_on` closure without room; out of memory where no page-locked
     /// memory is to be had.
     pub fn download<T: Element>(&self, from: &impl Readable<T, D>) -> Result<Download<T, D>> {
         let (region, len) = (from.region(), from.element_count());
@@ -97,7 +97,7 @@ impl<D: Driver> Completion<D> {
     /// Waits on this thread instead.
     ///
     /// # Errors
-    /// As for the future; the driver's.
+    /// Those of the future; the driver's.
     pub fn wait(self) -> Result<()> {
         let mut may = MayWait::here()?;
         self.points.iter().try_for_each(|point| point.wait(&self.anchor.context, &mut may))
@@ -166,7 +166,7 @@ impl<D: Driver> Drop for Completion<D> {
 /// Becomes ready with the elements of a copy to the host: whoever polls it last copies them out of staging memory.
 ///
 /// # Errors
-/// As for [`Completion`]. What the device may still write to is then kept for ever (P11).
+/// Those of [`Completion`]. What the device may still write to is then kept forever (P11).
 #[derive(Debug)]
 pub struct Download<T: Element, D: Driver> {
     completion: Completion<D>,
@@ -219,7 +219,7 @@ impl<T: Element, D: Driver> Download<T, D> {
     /// Waits on this thread instead.
     ///
     /// # Errors
-    /// As for the future; the driver's.
+    /// Those of the future; the driver's.
     pub fn wait(mut self) -> Result<Vec<T>> {
         let points = self.completion.points.clone();
         Completion::new(&self.completion.anchor, points).wait()?;

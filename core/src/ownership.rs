@@ -5,8 +5,8 @@
 //!
 //! | cover | slots | meaning | changes by | under | keeps |
 //! |---|---|---|---|---|---|
-//! | s | none | s reads and writes without more; `write` and `read` are its last uses | close -> nobody | inner, gate of s | O1 O4 |
-//! | nobody | some | each stream in a slot reads without more; `closed` has the last write | join, close | inner, the slot's gate | O1 O9 |
+//! | s | none | s reads and writes at once; `write` and `read` are its last uses | close -> nobody | inner, gate of s | O1 O4 |
+//! | nobody | some | each stream in a slot reads at once; `closed` has the last write | join, close | inner, the slot's gate | O1 O9 |
 //! | nobody | none | `closed` says what may still run | move -> s, join -> slots | inner, gate of s | O2 O5 |
 //!
 //! # Who touches what
@@ -85,7 +85,7 @@ impl<D: Driver> state::Position for Point<D> {
     }
 }
 
-/// Streams that may read one buffer without more: about as many as a device has queues. Further readers take the
+/// Streams that may read one buffer at once: about as many as a device has queues. Further readers take the
 /// slow way.
 pub const SLOTS: usize = if cfg!(mc_loom) { 2 } else { 24 };
 
@@ -101,7 +101,7 @@ pub struct Record<D: Driver> {
     inner: Mutex<Inner<D>>,
 }
 
-/// Which stream uses a buffer without more, and the last uses of it: all that a launch looks at.
+/// Which stream uses a buffer at once, and the last uses of it: all that a launch looks at.
 #[derive(Debug)]
 pub struct Cover {
     stream: AtomicU64,
@@ -136,7 +136,7 @@ impl Cover {
     }
 }
 
-/// Who reads without more, and the number of each one's last read.
+/// The streams that read at once, and the number of the last read of each.
 #[derive(Debug)]
 struct Shared {
     readers: [AtomicU64; SLOTS],
@@ -363,7 +363,7 @@ where
 /// submits. Sorts `uses`.
 ///
 /// # Errors
-/// As for [`submit`].
+/// Those of [`submit`].
 #[cold]
 pub fn submit_moving<D: Driver, R>(
     context: &Context<D>,
@@ -555,11 +555,11 @@ impl<D: Driver> Record<D> {
         }
     }
 
-    /// Whether `stream` may use it without more. Steady for a caller that holds the stream's gate or `inner`.
+    /// Whether `stream` may use it at once. Steady for a caller that holds the stream's gate or `inner`.
     #[inline]
     fn covers(&self, stream: u64, access: Access) -> bool {
         // Relaxed: cover and slots change only under the gate of the stream that they name, which the caller holds, or
-        // under `inner`, which he holds.
+        // under `inner`, which it holds then.
         self.cover.is_of(stream) || access == Access::Read && self.read_of(stream).is_some()
     }
 

@@ -73,7 +73,7 @@ pub struct WrapError<O> {
 }
 
 /// What was to be wrapped, given back; unless the driver may have registered its memory all the same, and would not undo
-/// that: then it is kept for ever, since memory lives at least as long as it is registered (P4, P9).
+/// that: then it is kept forever, since memory lives at least as long as it is registered (P4, P9).
 #[derive(Debug)]
 pub struct Returned<O>(Option<O>);
 
@@ -232,7 +232,7 @@ impl<D: Driver> Runtime<D> {
     /// process itself need not be able to write it: a file that is mapped to be read, say.
     ///
     /// # Errors
-    /// As for [`wrap`](Self::wrap). A driver that cannot register memory which the process may only read refuses with its
+    /// Those of [`wrap`](Self::wrap). A driver that cannot register memory which the process may only read refuses with its
     /// own error.
     pub fn wrap_read_only<O: HostMemory>(
         &self,
@@ -264,7 +264,7 @@ impl<D: Driver> Runtime<D> {
     /// Makes shared memory reachable for the device, which may only read it; without a copy.
     ///
     /// # Errors
-    /// As for [`wrap`](Self::wrap).
+    /// Those of [`wrap`](Self::wrap).
     pub fn wrap_shared<T: Element>(
         &self,
         owner: std::sync::Arc<[T]>,
@@ -291,7 +291,7 @@ impl<D: Driver> Runtime<D> {
     ///   uses it.
     ///
     /// # Errors
-    /// As for [`wrap`](Self::wrap).
+    /// Those of [`wrap`](Self::wrap).
     pub unsafe fn wrap_raw<T: Element>(&self, start: NonNull<T>, len: usize) -> Result<Pinned<T, D>> {
         let Some(range) = byte_range::<T>(HostPointer(start.cast()), len)? else { return Ok(Pinned::empty(len)) };
         let request = Request { range, access: HostAccess::ReadWrite, scope: None };
@@ -401,7 +401,7 @@ impl<'env, D: Driver> Scope<'_, 'env, D> {
     /// Makes borrowed memory reachable for the device until the scope ends.
     ///
     /// # Errors
-    /// As for [`Runtime::wrap`].
+    /// Those of [`Runtime::wrap`].
     pub fn wrap<'s, T: Element>(&'s self, memory: &'env mut [T]) -> Result<ScopedPinned<'s, T, D>> {
         let pinned = self.pin(NonNull::from(&mut *memory).cast(), memory.len(), HostAccess::ReadWrite)?;
         Ok(ScopedPinned { pinned, scope: PhantomData })
@@ -410,7 +410,7 @@ impl<'env, D: Driver> Scope<'_, 'env, D> {
     /// Makes borrowed memory reachable for the device, which may only read it, until the scope ends.
     ///
     /// # Errors
-    /// As for [`Runtime::wrap`].
+    /// Those of [`Runtime::wrap`].
     pub fn wrap_shared<'s, T: Element>(&'s self, memory: &'env [T]) -> Result<ScopedShared<'s, T, D>> {
         let pinned = self.pin(NonNull::from(memory).cast(), memory.len(), reading())?;
         Ok(ScopedShared { pinned, scope: PhantomData })
@@ -610,7 +610,7 @@ impl<T: Element, D: Driver> Pinned<T, D> {
     /// A part of the memory, for the device to read and write.
     ///
     /// # Errors
-    /// As for [`view`](Self::view).
+    /// Those of [`view`](Self::view).
     pub fn view_mut(&mut self, range: impl RangeBounds<usize>) -> Result<ViewMut<'_, T, D>> {
         ViewMut::part(&self.backing, self.len, &range)
     }
@@ -645,7 +645,7 @@ impl<T: Element, D: Driver> Pinned<T, D> {
     /// work on the memory is refused with `Misuse::HostView`.
     ///
     /// # Errors
-    /// As for [`read`](Self::read).
+    /// Those of [`read`](Self::read).
     pub fn write(&mut self) -> Result<HostWrite<'_, T, D>> {
         self.begin_view(Access::Write)?;
         Ok(HostWrite { pinned: self })

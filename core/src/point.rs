@@ -17,11 +17,11 @@
 //! - a host function, or an event, was put behind all that it has accepted, and the stream runs in order;
 //! - an adopted stream is asked by what marks its end (`adopted`). The mark was moved past each submission, be it a wait, and
 //!   before its number, so at h it marked h or later; if it is moved meanwhile, it marks later work still. If one move failed, the
-//!   stream was given up before that number was taken: who reads h, and *then* finds the stream not given up, asks a mark
-//!   that is past h (S8).
+//!   stream was given up before that number was taken: a thread that reads h, and *then* finds the stream not given up, asks a
+//!   mark that is past h (S8).
 //!
-//! So n has run. Whoever reads the yes sees what the asker saw (E2). Busy may be wrong, and costs a question. Nobody has to
-//! know when he reads, or who else asks: a late or lost raise makes an answer too pessimistic, and two raises leave the larger.
+//! So n has run. Whoever reads the yes sees what the asker saw (E2). Busy may be wrong, and costs a question. No thread has to
+//! know when it reads, or which others ask: a late or lost raise makes an answer too pessimistic, and two raises leave the larger.
 //!
 //! A buffer is clean when each of its last uses is complete, and those stand for all of its uses (`ownership` has the argument).
 //! The uses that happened before the question are stamped before it, so they are among what is looked at.

@@ -120,7 +120,7 @@ impl<D: Driver> Pool<D> {
         destroyed
     }
 
-    /// Closes every stream to new work. Makes no driver call, and waits for nobody who has a gate.
+    /// Closes every stream to new work. Makes no driver call, and waits for no holder of a gate.
     pub fn close(&self) {
         self.shelf.lock().all.iter().for_each(|state| state.close());
     }

@@ -159,7 +159,7 @@ impl Process {
         owners.into_iter().filter_map(|kept| keep(&mut held.owners, kept)).collect()
     }
 
-    /// The driver has undone it: the owners of all who had a claim.
+    /// The driver has undone it: the owners of every claim.
     pub(crate) fn released(&self, claim: Claim) -> Vec<Kept> {
         self.0.claims.lock().released(claim.base.address()).map(|held| held.owners).unwrap_or_default()
     }

@@ -47,7 +47,7 @@ pub trait Submit<D: Driver>: Sealed {
     /// Allocates so many bytes, not none, for elements of this alignment; outside of what a capture records.
     ///
     /// # Errors
-    /// As for [`Queue::alloc`].
+    /// Those of [`Queue::alloc`].
     #[doc(hidden)]
     fn allocate(&self, bytes: usize, align: usize) -> Result<Backing<D>>;
 
@@ -57,7 +57,7 @@ pub trait Submit<D: Driver>: Sealed {
     /// - The device may write `to`: it is of a [`Writable`].
     ///
     /// # Errors
-    /// As for [`Queue::write`].
+    /// Those of [`Queue::write`].
     #[doc(hidden)]
     unsafe fn write_bytes(&self, from: &[u8], to: Region<'_, D>) -> Result<()>;
 }
@@ -180,7 +180,7 @@ pub trait Queue<D: Driver>: Submit<D> {
     /// Allocates a buffer and copies `from` to it. See [`write`](Self::write).
     ///
     /// # Errors
-    /// As for [`alloc`](Self::alloc).
+    /// Those of [`alloc`](Self::alloc).
     fn upload<T: Element>(&self, from: &[T]) -> Result<Buffer<T, D>> {
         let mut buffer = self.alloc(from.len())?;
         self.write(from, &mut buffer)?;

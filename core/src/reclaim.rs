@@ -36,7 +36,7 @@
 //!
 //! # The end
 //! [`Reclaim::close`] first closes the queue, under its lock, and then leaks what is left. It leaks what it finds in the backlog if that
-//! is free; otherwise whoever has it looks at the queue after the turn, finds it closed, and does the same: the one who failed
+//! is free; otherwise whoever has it looks at the queue after the turn, finds it closed, and does the same: the call that failed
 //! to get the backlog had closed the queue before. Tasks are told without the backlog, which a turn may hold across a driver
 //! call that does not return. What is retired from then on is leaked where it is retired, and its task told there.
 //!
@@ -281,7 +281,7 @@ impl Remaining {
     }
 }
 
-/// The queue of the retired, and the one who works it off.
+/// The queue of the retired, and what works it off.
 #[derive(Debug)]
 pub struct Reclaim<D: Driver> {
     /// How often the process had been forked off when this was made.
@@ -711,7 +711,7 @@ impl<D: Driver> Reclaim<D> {
         errands
     }
 
-    /// Keeps for ever what may still be in use (P11). A task is told.
+    /// Keeps forever what may still be in use (P11). A task is told.
     #[cold]
     fn leak(
         &self,

@@ -65,7 +65,7 @@ impl<D: Driver> Runtime<D> {
     /// A runtime over `driver`, as `config` says.
     ///
     /// # Errors
-    /// As for [`new`](Self::new).
+    /// Those of [`new`](Self::new).
     pub fn with(driver: D, config: Config) -> Result<Self> {
         let shared = Arc::new(Shared::new(driver, config));
         if shared.config.reclaim == ReclaimMode::Worker {

@@ -29,7 +29,7 @@ pub struct Shared<D: Driver> {
     /// Whether somebody shuts down: the worker then leaves the end to it. A lock, so that who sees the life closed by a
     /// shutdown sees this as well.
     is_shutting_down: Mutex<bool>,
-    // std, outside the facade: taken by the one who shuts down.
+    // std, outside the facade: taken by a shutdown.
     worker: std::sync::Mutex<Option<thread::JoinHandle<()>>>,
 }
 
@@ -130,7 +130,7 @@ impl<D: Driver> Shared<D> {
         self.context.life.is_past(Phase::Shut)
     }
 
-    /// Sends the worker home; it may be in a driver call that does not return, so not for ever.
+    /// Sends the worker home; it may be in a driver call that does not return, so it is not waited for without limit.
     fn stop_worker(&self, ending: Ending) {
         self.context.life.advance(Phase::Shut);
         self.reclaim.signal.raise();

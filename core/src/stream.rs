@@ -114,7 +114,7 @@ impl<D: Driver> Submit<D> for Stream<D> {
             let at = (from.len() - rest.len()) as u64;
             let Some(mut staged) = shared.staging.take(shared, stream, rest.len())? else {
                 let (kept, host) = snapshot(rest);
-                // SAFETY: O6, C10. As for the whole; the snapshot is what is kept.
+                // SAFETY: O6, C10. The caller vouches for the whole; the snapshot is what is kept.
                 return unsafe { write_kept(self, kept, host, to.part(at, rest.len() as u64)?) };
             };
             let (part, later) = rest.split_at(staged.bytes);
@@ -156,7 +156,7 @@ impl<D: Driver> Runtime<D> {
     /// Leases a stream of this priority; each priority has streams of its own.
     ///
     /// # Errors
-    /// As for [`stream`](Self::stream).
+    /// Those of [`stream`](Self::stream).
     pub fn stream_with(&self, priority: Priority) -> Result<Stream<D>> {
         self.anchor.check_open()?;
         let state = self.anchor.pool.claim(&self.anchor.context, priority)?;
@@ -297,7 +297,7 @@ impl<D: Driver> Stream<D> {
     /// [`download`](Self::download) does; a large one in parts, while earlier ones are copied out.
     ///
     /// # Errors
-    /// As for [`Queue`] and [`synchronize`](Self::synchronize).
+    /// Those of [`Queue`] and [`synchronize`](Self::synchronize).
     pub fn read<T: Element>(&self, from: &impl Readable<T, D>) -> Result<Vec<T>> {
         let (region, len) = (from.region(), from.element_count());
         if region.bytes == 0 {
@@ -456,7 +456,7 @@ impl<D: Driver> Stream<D> {
     /// - It does not wait for the device, destroy the stream, or begin a capture on it.
     ///
     /// # Errors
-    /// As for [`Queue`]; then `body` was not run. What `body` itself returns is the call's value.
+    /// Those of [`Queue`]; then `body` was not run. What `body` itself returns is the call's value.
     ///
     /// # Panics
     /// When `body` does; its work counts as submitted.

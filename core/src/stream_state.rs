@@ -4,14 +4,14 @@
 //! ones in [`adopted`](crate::adopted).
 //!
 //! # Visits
-//! Whoever makes a driver call on a stream that he does not lease is a *guest*: the record of an edge, a host wait, the
-//! worker's host function. One word counts entries above and guests below. A guest enters, looks at `completed` again,
-//! makes his call, leaves. A claim reads the word, wants no guests, reads `submitted`, asks, raises `completed` and
-//! swaps the word: if anybody came meanwhile, even if he left again, the swap fails and the stream goes back. So
+//! A thread that makes a driver call on a stream that it does not lease is a *guest*: it records an edge, waits on the host,
+//! or arms the worker's host function. One word counts entries above and guests below. A guest enters, looks at `completed`
+//! again, makes its call and leaves. A claim reads the word, wants no guests, reads `submitted`, asks, raises `completed` and
+//! swaps the word: if a guest came meanwhile, even if it left again, the swap fails and the stream goes back. So
 //! nothing is ever enqueued on a stream that has changed hands or is gone (S3, S6).
 //!
-//! The race that looks wrong: a guest enters right after the swap. He then reads from it (E3), so he sees the raised
-//! watermark, finds his number complete, and enqueues nothing.
+//! The race that looks wrong: a guest enters right after the swap. It then reads from the swap (E3), so it sees the raised
+//! watermark, finds its number complete, and enqueues nothing.
 
 use smallvec::SmallVec;
 
@@ -260,7 +260,7 @@ pub type Points<D> = SmallVec<[Point<D>; 4]>;
 
 /// Entries above, guests below, in one word, so that a claim sees both in one swap.
 ///
-/// The upper half only grows: with a plain count of guests, one who came, enqueued and left between a claim's question
+/// The upper half only grows: with a plain count of guests, a guest that came, enqueued and left between a claim's question
 /// and its swap would go unseen. It wraps after 2^32 visits; a claim would have to sleep through exactly that many.
 #[derive(Debug)]
 pub(crate) struct Visits(AtomicU64);
@@ -306,7 +306,7 @@ impl Visits {
     }
 }
 
-/// Somebody who makes a driver call on a stream that he does not lease. Leaves when dropped.
+/// The visit of a thread that makes a driver call on a stream that it does not lease. Ends when dropped.
 #[must_use]
 pub struct Guest<'a, D: Driver>(&'a StreamState<D>);
 

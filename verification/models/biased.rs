@@ -38,7 +38,7 @@ pub const MODELS: &[Model] = &[
     },
     Model {
         name: "o4_biased_goes_elsewhere",
-        claim: "Who revokes a bias and finds the owner in another gate sees what he did in this one.",
+        claim: "Who revokes a bias and finds the owner in another gate sees what the owner did in this one.",
         lines: &["O4"],
         threads: 2,
         operations: "1 turn in each of two gates, 1 of another thread in the first",
@@ -50,7 +50,7 @@ pub const MODELS: &[Model] = &[
     },
     Model {
         name: "o4_refusal_leaves_no_gap",
-        claim: "Who refuses to wait for the owner leaves him to be waited for by the next.",
+        claim: "A thread that refuses to wait for the owner leaves that to the next.",
         lines: &["O4", "R3"],
         threads: 2,
         operations: "1 turn of the owner; 1 try and 1 turn of another",

@@ -183,7 +183,7 @@ pub const MODELS: &[Model] = &[
     },
     Model {
         name: "o1_slot_beside_writer",
-        claim: "A stream that reads through its slot, without more, is ordered with a writer that closes the slot.",
+        claim: "A stream that reads through its slot, at once, is ordered with a writer that closes the slot.",
         lines: &["O1", "O4", "O9"],
         threads: 2,
         operations: "2 reads through a slot, 1 write elsewhere",
@@ -195,7 +195,7 @@ pub const MODELS: &[Model] = &[
     },
     Model {
         name: "o1_slot_beside_writer_biased",
-        claim: "A stream that reads through its slot, without more, is ordered with a writer that closes the slot.",
+        claim: "A stream that reads through its slot, at once, is ordered with a writer that closes the slot.",
         lines: &["O1", "O4", "O9"],
         threads: 2,
         operations: "2 reads through a slot, 1 write elsewhere",

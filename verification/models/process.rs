@@ -494,7 +494,7 @@ fn look_ups(reached: &Reached) {
 }
 
 fn scope_beside_longer(reached: &Reached) {
-    // setup: all of the memory is wrapped, by somebody who keeps it
+    // setup: all of the memory is wrapped, and stays so
     let (device, runtime) = manual(Capabilities::default());
     let (stream, [mut buffer]) = buffers(&runtime);
     let mut memory = vec![0_u8; 2 * BYTES];

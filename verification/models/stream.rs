@@ -305,7 +305,7 @@ fn stale_buffer(reached: &Reached) {
     world.launch(&old, &[(&x, Write)]);
     pool.give(old);
     let other = world.stream();
-    // threads: the new holder puts his own work on the stream
+    // threads: the new holder puts its own work on the stream
     let claimer = spawn({
         let (world, pool) = (world.clone(), pool.clone());
         move || claim_and_launch(&world, &pool)
@@ -402,10 +402,10 @@ fn failed_creation(reached: &Reached) {
     let mine = pool.claim(&world.context, Priority::Normal).is_ok();
     // join
     let other = other.join().unwrap();
-    // claim: whoever failed left his room
+    // claim: a claim that failed left its room
     assert_ne!(mine, other, "S5: exactly the refused creation fails");
     let again = pool.claim(&world.context, Priority::Normal).is_ok();
-    assert!(again, "S5: a failed creation took room in the pool for ever");
+    assert!(again, "S5: a failed creation took room in the pool forever");
     assert_eq!(pool.figures().alive, 2, "S5: a failed creation was counted as a stream");
     reached.mark("one claim failed");
 }

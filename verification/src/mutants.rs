@@ -205,7 +205,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "E3.leave",
-        what: "a guest's call is not published when he leaves",
+        what: "a guest's call is not published when it leaves",
         lines: &["S2"],
         model: "s3_stale_buffer_beside_claim",
         checker: Checker::Loom,
@@ -461,7 +461,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "p9_failed_register_stays",
-        what: "a failed register stays in the table: who wraps next waits for ever",
+        what: "a failed register stays in the table: who wraps next waits forever",
         lines: &["P9"],
         model: "p9_failed_register_leaves_nothing",
         checker: Checker::Loom,
@@ -581,7 +581,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "c6_call_uncounted",
-        what: "who checks that nobody captures does not count himself: check, then call",
+        what: "a call that checks for captures does not count itself: check, then call",
         lines: &["C6", "C1"],
         model: "c6_releases_stay_out_of_captures",
         checker: Checker::Loom,
@@ -589,7 +589,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "c6_end_silent",
-        what: "the end of a capture wakes nobody who waits for it",
+        what: "the end of a capture wakes no thread that waits for it",
         lines: &["C6", "C8"],
         model: "c6_waiting_call_beside_captures",
         checker: Checker::Loom,
@@ -629,7 +629,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "c3_failed_capture_keeps",
-        what: "a capture that failed keeps what it used for ever",
+        what: "a capture that failed keeps what it used forever",
         lines: &["C3", "O6"],
         model: "c7_panic_in_the_body",
         checker: Checker::Loom,
@@ -1105,7 +1105,7 @@ pub const MUTANTS: &[Mutant] = &[
         lines: &["S5"],
         model: "s5_failed_creation_leaves_the_pool",
         checker: Checker::Loom,
-        message: "S5: a failed creation took room in the pool for ever",
+        message: "S5: a failed creation took room in the pool forever",
     },
     Mutant {
         name: "p10_unregister_borrowed",

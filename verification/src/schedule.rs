@@ -1,4 +1,4 @@
-//! What the running execution has done so far, for the one who reads a failure: the calls of the device in order, and
+//! What the running execution has done so far, for the reader of a failure: the calls of the device in order, and
 //! how many executions there were before.
 //!
 //! All of it lies in std types that no checker sees, so that it adds no schedule and no edge.

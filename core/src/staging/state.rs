@@ -129,7 +129,7 @@ pub struct Slabs<B, P> {
     limit: usize,
     /// Bytes of all slabs, and of those that are being made.
     held: usize,
-    /// Bytes that are in use for ever: their copies will never be known to have ended. They do not count for the limit.
+    /// Bytes that are in use forever: their copies will never be known to have ended. They do not count for the limit.
     given_up: usize,
     /// Runs that were given up and not yet counted by others.
     lost: usize,

@@ -1,9 +1,9 @@
 //! A mutex that is biased to the one thread that uses it: for that thread, taking it is a few loads and stores.
 //!
 //! Each thread has a [`ThreadSlot`], one word that says which biased mutex it is inside of; nobody else writes it. A mutex names
-//! the slot that it *is biased to*. Whoever has that slot enters by writing the mutex into his slot and then looking
-//! whether he still owns the bias; he leaves by clearing his slot. Everybody else takes the lock behind it, *revokes* the
-//! bias and then looks whether the bias owner is inside: if so, he waits until he has left.
+//! the slot that it *is biased to*. The thread of that slot enters by writing the mutex into the slot and then looking
+//! whether it still owns the bias; it leaves by clearing the slot. Every other thread takes the lock behind it, *revokes* the
+//! bias and then looks whether the bias owner is inside: if so, it waits until the owner has left.
 //!
 //! | word | says | changes by | keeps |
 //! |---|---|---|---|
@@ -11,17 +11,17 @@
 //! | `biased_to` | the slot that enters without the lock, or nobody's | holders of the lock | O4 |
 //! | `Bias::slot` | the slot that may still be inside | holders of the lock | O4 |
 //!
-//! # Why nobody meets inside
-//! The bias owner writes his slot (a), passes a barrier, and reads `biased_to` (b). Who revokes writes `biased_to` (c), passes
-//! a barrier, and reads the slot (d). Of two barriers one comes first. If his: d reads a, or what he wrote later. If the
-//! other: b reads c, or what was written later, and nobody but himself makes him the owner, so he does not enter. So
-//! whoever entered on the strength of a bias is seen inside, or to have left since. What he did inside comes before
-//! what the other does, since all that he writes to his slot is a release (E6.enter, E6.leave) and d acquires (E6.look).
-//! Holders of the lock follow each other by the lock. A bias is given by a holder to himself, so what was done before
-//! under the lock comes before what he does without it.
+//! # Why two threads are never inside at once
+//! The owner writes its slot (a), passes a barrier, and reads `biased_to` (b). A revoker writes `biased_to` (c), passes
+//! a barrier, and reads the slot (d). Of the two barriers one comes first. If the owner's: d reads a, or what was written
+//! later. If the revoker's: b reads c, or what was written later; a thread becomes the owner by its own act alone, so it does
+//! not enter. So an owner that entered is seen inside, or to have left since. What it did inside comes before
+//! what the revoker does, since each write to its slot is a release (E6.enter, E6.leave) and d acquires (E6.look).
+//! Holders of the lock follow each other by the lock. A holder gives the bias to itself, so what was done before
+//! under the lock comes before what it does without it.
 //!
-//! The barriers are unlike: his is nothing but a promise of the compiler, since the other's is one that the system passes
-//! on all processors that run this process ([`Barrier`]). Where it has none, nobody ever owns a bias.
+//! The barriers are unlike: the owner's only keeps the compiler from reordering, since the revoker's is passed by the system
+//! on all processors that run this process ([`Barrier`]). Where the system has none, no thread ever owns a bias.
 //!
 //! The race that looks wrong: a slot is written by a thread that is no owner at all, and looks inside for a moment.
 //! It then goes away by itself, without waiting for anything; a revoker waits a moment longer.
@@ -70,14 +70,14 @@ pub struct Biased<T> {
     biased_to: AtomicUsize,
     barrier: Barrier,
     value: Guarded<T>,
-    // Lock order: nothing is locked by its holder but what he locks as holder of the whole.
+    // Lock order: its holder takes no other lock, but what it takes as holder of the whole mutex.
     bias: Mutex<Bias>,
 }
 
 /// What only holders of the lock touch.
 #[derive(Debug)]
 struct Bias {
-    /// Who may still be inside without the lock. Stays beyond a revocation, until he was seen elsewhere.
+    /// The slot whose thread may still be inside without the lock. Stays after a revocation, until that was seen elsewhere.
     slot: Option<SlotRef>,
     /// Who took the lock last, and how often in a row.
     last: usize,
@@ -100,7 +100,7 @@ enum Hold<'a> {
     Locked { _bias: MutexGuard<'a, Bias> },
 }
 
-/// Somebody's being inside by his slot. Not to be sent: the slot is the thread's.
+/// A stay inside by the thread's slot. Not to be sent: the slot is the thread's.
 #[derive(Debug)]
 struct InSlot(SlotRef, PhantomData<*const ()>);
 
@@ -201,7 +201,7 @@ impl<T> Biased<T> {
 
     #[cold]
     fn lock_revoking_or(&self, refuse: impl Fn() -> bool) -> Option<BiasedGuard<'_, T>> {
-        // Who asks for what he himself is inside of keeps the bias.
+        // A thread that asks for what it is inside of keeps the bias.
         if self.is_mine() && refuse() {
             return None;
         }
@@ -234,7 +234,7 @@ impl<T> Biased<T> {
         true
     }
 
-    /// The hold of who has the lock, and nobody is inside: by his slot from now on, if he is to own the bias.
+    /// The hold of the holder of the lock, when no other thread is inside: by its slot from now on, if it is to own the bias.
     fn hold<'a>(&'a self, mut bias: MutexGuard<'a, Bias>) -> Hold<'a> {
         let Some(slot) = slot::take() else { return Hold::Locked { _bias: bias } };
         if bias.last != slot.identity() {

@@ -214,8 +214,8 @@ impl Barrier {
         membarrier::other_side();
     }
 
-    /// The revoker's. Should the system refuse what it has granted, the process ends: nobody could go on, nor unwind, and
-    /// know that he is alone.
+    /// The revoker's. Should the system refuse what it has granted, the process ends: no thread could go on, or unwind, and
+    /// know that it is alone.
     #[cold]
     pub fn revoker(&self) {
         if !membarrier::pass() {
@@ -535,7 +535,7 @@ pub mod clock {
     }
 }
 
-/// Keeps a value for ever: what the device may still use, and nobody will ever know that it has done with.
+/// Keeps a value forever: what the device may still use, and nobody will ever know that it has done with.
 pub fn leak<T: 'static>(value: T) {
     std::mem::forget(value);
 }
@@ -543,7 +543,7 @@ pub fn leak<T: 'static>(value: T) {
 /// The hook for a scheduler that runs threads one at a time.
 ///
 /// Such a scheduler holds other threads of the program still while one runs. A thread that then waits for a lock held
-/// by a still one would wait for ever; so it must hand its turn on instead.
+/// by a still one would wait forever; so it must hand its turn on instead.
 pub mod coop {
     use std::cell::RefCell;
     use std::rc::Rc;

@@ -57,7 +57,7 @@ impl Plain {
     /// Writes; returns how often it had been written before.
     fn touch(&self) -> u64 {
         let cell = self.0.get();
-        // SAFETY: E1 to E6. As for `Sync`: nobody else is there, or the race is found.
+        // SAFETY: E1 to E6. No other thread is there, or the race is found.
         let before = unsafe { cell.read() };
         // SAFETY: E1 to E6. As above.
         unsafe { cell.write(before + 1) };
@@ -159,7 +159,7 @@ fn guest_then_question(_: u32) -> bool {
     met.load(Ordering::Relaxed)
 }
 
-/// E3: a guest who comes after a claim finds his work finished, and touches nothing.
+/// E3: a guest that comes after a claim finds its work finished, and touches nothing.
 fn claim_then_guest(round: u32) -> bool {
     let (context, pool, stream, number) = returned(Null::default());
     let plain = Plain::new();
@@ -246,7 +246,7 @@ fn biased_then_revoker(_: u32) -> bool {
     race(owner, || Some(turn(&gate, &plain)))
 }
 
-/// E6: also where he finds him inside of another gate.
+/// E6: also where the owner is found inside of another gate.
 fn biased_elsewhere(_: u32) -> bool {
     let (gate, elsewhere, plain) = (Biased::new(()), Biased::new(()), Plain::new());
     let owner = || {

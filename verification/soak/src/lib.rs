@@ -78,7 +78,7 @@ pub fn unrest() -> Outcome {
     bench.allow(&["C7"]);
     let outcome = on_threads(unrest, move |unrest, thread| unrest.thread(Dice::new(seed ^ thread << 32), STEPS)).end();
     if outcome.leaves {
-        // What is kept for ever is a leak to the simulator too.
+        // What is kept forever is a leak to the simulator too.
         bench.allow(&["O6", "P7", "R5"]);
     }
     check(&bench);

@@ -134,7 +134,7 @@ impl Loss {
                 self.refused.fetch_add(1, Ordering::Relaxed);
                 None
             }
-            // Who found the loss while he registered the shared range left it so.
+            // A thread that found the loss while it registered the shared range left it so.
             Err(Error::Pin(PinError::Quarantined)) if !knew && self.knows() => None,
             Err(error) => panic!("R7: an error that a lost device does not explain: {error}"),
         }
@@ -192,7 +192,7 @@ impl Loss {
     }
 
     fn wrap_shared(&self, dice: &mut Dice, hand: &Hand) {
-        // SAFETY: P4. The range lives as long as this, and for ever where the device may be in the middle of it.
+        // SAFETY: P4. The range lives as long as this, and forever where the device may be in the middle of it.
         let wrap = self.judge(Kind::Makes, || unsafe { self.rig.wrap_at(self.start) });
         let Some(mut wrap) = wrap else { return };
         let _ = self.judge(Kind::Makes, || self.rig.bump(dice.pick(&hand.streams), &mut wrap, 1));
@@ -239,7 +239,7 @@ impl Loss {
         let (left, told) = (leaks.allocations, report.leaked + report.pins_quarantined);
         assert!(left <= told as u64, "R5: a shutdown does not say all that it left: {leaks:?}, {report:?}");
         if is_lost {
-            // P11. What is leaked may be in use for ever, the shared range too.
+            // P11. What is leaked may be in use forever, the shared range too.
             std::mem::forget(self.shared);
         }
         // Relaxed: all threads have been joined.

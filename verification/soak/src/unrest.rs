@@ -35,7 +35,7 @@ const REFUSED: &[Call] = &[
     Call::GraphLaunch,
 ];
 
-/// Calls after whose failure something is kept for ever: a stream is given up with what waits for it, or a range stays registered.
+/// Calls after whose failure something is kept forever: a stream is given up with what waits for it, or a range stays registered.
 const LEAVING: &[Call] = &[Call::StreamQuery, Call::StreamSynchronize, Call::HostUnregister];
 
 /// What all threads share.
@@ -209,7 +209,7 @@ impl<D: Driver> Unrest<D> {
         // Relaxed: all threads have been joined.
         let expected = u32::try_from(self.expected.load(Ordering::Relaxed)).expect("a storm is short");
         match left {
-            // P11. What is leaked may be in use for ever, the shared range too.
+            // P11. What is leaked may be in use forever, the shared range too.
             true => std::mem::forget(self.shared),
             false => {
                 assert_eq!(

@@ -1,4 +1,4 @@
-//! Ownership (O1, O2, O4, O5, O9): one buffer, n streams, launches that are covered, moves, failures, and one who asks streams.
+//! Ownership (O1, O2, O4, O5, O9): one buffer, n streams, launches that are covered, moves, failures, and an asker of streams.
 //!
 //! [`Closed`] and [`Follows`] are the core's. What surrounds them there is generic over locks and a driver, and is written
 //! once more here, a step for what happens under one hold of a gate; the device, and who asks, go on between any two.

@@ -255,7 +255,7 @@ impl Pool {
             set("fails", |stream| stream.failed = true);
         }
         match stream.visited {
-            // Who finds his work complete turns round.
+            // A guest that finds its work complete turns round.
             false if stream.busy => set("guest comes", |stream| stream.visited = true),
             false => {}
             true => set("guest goes", |stream| stream.visited = false),

@@ -165,7 +165,7 @@ impl Registrations {
         }
     }
 
-    /// A release, of the worker (`decided` is its place in the list), or of one who needs the room.
+    /// A release, of the worker (`decided` is its place in the list), or of a caller that needs the room.
     fn release(&self, state: &State, release: Release, decided: Option<usize>, steps: &mut Steps<State>) {
         let busy = state.busy.contains(&release.pin) && !self.is(Wrong::ReleaseAtOnce);
         if busy || !self.may_call(state) {

@@ -50,8 +50,8 @@ impl fmt::Display for Label {
 /// No detail in a [`Label`].
 pub const NONE: u8 = u8::MAX;
 
-/// One who is fair. Below 32, weakly: if from some moment on he can always go on, he does. From 32 to 62, strongly: if he can go on
-/// again and again, he does; that is what a lock owes to each who waits for it.
+/// A fair actor. Below 32, weakly: if from some moment on it can always go on, it does. From 32 to 62, strongly: if it can go on
+/// again and again, it does; that is what a lock owes to each waiter.
 pub type Fair = u8;
 
 /// Nobody: a step that may never be made.
@@ -74,7 +74,7 @@ impl<S> fmt::Debug for Step<S> {
 }
 
 impl<S: Clone> Steps<S> {
-    /// A step from `state` that `act` makes, of one who is fair or [`FREE`].
+    /// A step from `state` that `act` makes, of a fair actor or a [`FREE`] one.
     pub fn add(&mut self, state: &S, label: Label, fair: Fair, act: impl FnOnce(&mut S) -> Result<(), Broken>) {
         let mut next = state.clone();
         let to = act(&mut next).map(|()| next);
@@ -86,7 +86,7 @@ impl<S: Clone> Steps<S> {
 pub struct Promise<S> {
     /// The line, and the sentence.
     pub broken: Broken,
-    /// Whether it is owed only when those who are [`FREE`] do nothing more.
+    /// Whether it is owed only when [`FREE`] actors do nothing more.
     pub if_quiet: bool,
     /// Whether it is open in this state.
     pub open: Box<dyn Fn(&S) -> bool>,
@@ -291,13 +291,13 @@ const DEADLOCK: Broken = Broken { line: "deadlock", how: "nothing can happen, an
 const CAPPED: Broken = Broken { line: "capped", how: "there are more states than the search may hold" };
 const KEY_TOO_SHORT: Broken = Broken { line: "key", how: "two states with one key go on in different ways" };
 
-/// A state from which a promise can stay open for ever although everybody is fair.
+/// A state from which a promise can stay open forever although everybody is fair.
 ///
-/// Among the open states, take a strongly connected part, if only of one state: a run can stay in it for ever, visiting all of
-/// it, or doing nothing more, since nobody [`FREE`] has to. It is fair to somebody weakly fair if he makes a step in it, or cannot in one of its states; to
-/// somebody strongly fair if he makes a step in it, or cannot in any of its states. If it is fair to everybody it is a trap. If
-/// it is unfair to somebody weakly fair, so is every smaller part. If only to somebody strongly fair, a smaller part without the states
-/// in which he can go on may be a trap: the search goes on there.
+/// Among the open states, take a strongly connected part, if only of one state: a run can stay in it forever, visiting all of
+/// it, or doing nothing more, since no [`FREE`] actor has to. It is fair to a weakly fair actor that makes a step in it, or cannot in one of its
+/// states; to a strongly fair one that makes a step in it, or cannot in any of its states. If it is fair to all it is a trap. If
+/// it is unfair to a weakly fair actor, so is every smaller part. If only to a strongly fair one, a smaller part without the states
+/// in which that can go on may be a trap: the search goes on there.
 fn fair_trap(edges: &[Vec<(u32, Fair)>], open: &[bool]) -> Option<usize> {
     let mut open = open.to_vec();
     loop {
@@ -415,11 +415,11 @@ mod tests {
         let by_nobody = [vec![(1, FREE)], vec![(0, FREE)], vec![]];
         assert_eq!(fair_trap(&by_nobody, &all), Some(0), "nobody has to leave");
         let by_one = [vec![(1, FREE), (2, 0)], vec![(0, FREE), (2, 0)], vec![]];
-        assert_eq!(fair_trap(&by_one, &all), None, "0 can leave for ever, so he does");
+        assert_eq!(fair_trap(&by_one, &all), None, "0 can leave forever, so it does");
         let at_times = [vec![(1, FREE), (2, 0)], vec![(0, FREE)], vec![]];
         assert_eq!(fair_trap(&at_times, &all), Some(0), "0 can leave only at times: weak fairness is not enough");
         let in_the_end = [vec![(1, FREE), (2, 32)], vec![(0, 1)], vec![]];
-        assert_eq!(fair_trap(&in_the_end, &all), None, "32 can leave again and again, so he does");
+        assert_eq!(fair_trap(&in_the_end, &all), None, "32 can leave again and again, so it does");
         let avoidable = [vec![(1, FREE), (2, 32)], vec![(1, FREE)], vec![]];
         assert_eq!(fair_trap(&avoidable, &all), Some(1), "32 cannot leave where it ends");
         let goes_round = [vec![(1, 0), (2, 0)], vec![(0, 0)], vec![]];
