@@ -11,12 +11,13 @@
 //! | [`capture`] | captures, graphs, executables |
 //! | [`driver`] | what a backend owes: [`Driver`] |
 //! | [`error`] | what can go wrong |
+//! | [`contract`] | what holds on every interleaving, line by line |
 //!
 //! Below them, hidden from the documentation but public for models: `point`, `ownership`, `stream_state`, `registration`,
 //! `reclaim`, `staging`, the state machines; `context`, what surrounds a driver call; `sync`, the only source of atomics and
 //! locks. They are no interface: nothing checks what is put together from them, and nothing of a runtime's leads to its
 //! own. `docs/seams.md` lists what safe code can reach, and each `unsafe` seam. DESIGN.md tells how they fit, and names the
-//! contract's lines (O1, S3, C5, P2, R1 ...) that the code cites.
+//! [contract]'s lines (O1, S3, C5, P2, R1 ...) that the code cites.
 
 #[doc(hidden)]
 pub mod accept;
@@ -36,6 +37,7 @@ pub mod capture_gate;
 mod config;
 #[doc(hidden)]
 pub mod context;
+pub mod contract;
 pub mod driver;
 pub mod error;
 pub mod event;

@@ -13,7 +13,6 @@ use crate::{Checker, not_covered, soak};
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/RESULTS.md");
 const README: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
-const DESIGN: &str = include_str!("../../DESIGN.md");
 const CORE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../core/src");
 const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/corpus");
 const CONFORMANCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/conformance");
@@ -58,8 +57,8 @@ pub fn check(findings: &mut Findings) {
 /// The contract, a line a row.
 fn table(findings: &Findings) -> String {
     let mut table = "| line | statement | code | models (loom) | shuttle | explore | simulator | corpus | tests | planted defects killed | not covered |\n|---|---|---|---|---|---|---|---|---|---|---|\n".to_owned();
-    for (line, statement) in contract() {
-        let _ = writeln!(table, "{}", row(findings, line, statement));
+    for line in tenure::contract::LINES {
+        let _ = writeln!(table, "{}", row(findings, line.code, line.sentence));
     }
     table
 }
@@ -310,16 +309,6 @@ fn named<'a>(failure: &'a str, message: &'a str) -> &'a str {
     if failure.contains(message) { message } else { failure }
 }
 
-/// The lines of DESIGN.md with their statements.
-pub fn contract() -> Vec<(&'static str, &'static str)> {
-    let line = |line: &'static str| {
-        let (name, statement) = line.strip_prefix("- **")?.split_once("** ")?;
-        let family = name.chars().next()?;
-        ("OSCPRT".contains(family) && name[1..].chars().all(|char| char.is_ascii_digit())).then_some((name, statement))
-    };
-    DESIGN.lines().filter_map(line).collect()
-}
-
 fn row(findings: &Findings, line: &str, statement: &str) -> String {
     let of_line = |run: &&ModelRun, checker| {
         run.checker == checker
@@ -363,6 +352,7 @@ fn files_that_cite(folder: &Path, extension: &str, line: &str) -> Vec<String> {
             if path.is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|found| found == extension)
+                && !path.ends_with("contract.rs")
                 && std::fs::read_to_string(&path).is_ok_and(|text| cites(&text, line))
             {
                 found.insert(path.file_name().unwrap_or_default().to_string_lossy().into_owned(), ());
