@@ -69,7 +69,7 @@ struct Listed<D: Driver> {
 }
 
 /// The session's own records of what one submission uses.
-type Records<D> = SmallVec<[(Arc<Record<D>>, Access); 16]>;
+type OwnRecords<D> = SmallVec<[(Arc<Record<D>>, Access); 16]>;
 
 /// What the graph will use, and who used it so far inside the capture.
 #[derive(Debug)]
@@ -223,7 +223,7 @@ impl<D: Driver> Session<D> {
     }
 
     /// Lists what a submission uses; gives the session's own records of it.
-    fn list(&self, uses: &[Memory<'_, D>]) -> Result<Records<D>> {
+    fn list(&self, uses: &[Memory<'_, D>]) -> Result<OwnRecords<D>> {
         // All of them before any is listed: what is refused leaves the capture as it was (C9).
         for Memory { backing, .. } in uses {
             if !backing.is_of(&self.anchor) {
@@ -328,7 +328,7 @@ impl<D: Driver> Submit<D> for Capture<'_, D> {
 
     unsafe fn submit_raw<'a, R>(
         &self,
-        uses: impl UseSet<'a, D>,
+        uses: impl UseSet<Memory<'a, D>, D>,
         call: Call,
         enqueue: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
     ) -> Result<(R, u64)>

@@ -10,7 +10,7 @@ use crate::call_scope::MayWait;
 use crate::driver::{Argument, Call, Driver, Image};
 use crate::error::Result;
 use crate::memory::{Element, Memory, Readable, UseSet, Writable};
-use crate::ownership::{Access, Point, Points, Record, Records};
+use crate::ownership::{Access, Point, Points, Record};
 use crate::reclaim::{Resource, Retired};
 use crate::runtime::Runtime;
 use crate::sealed::{self, Sealed};
@@ -39,7 +39,7 @@ scalars!([f32; 2] [f32; 4] [f64; 2] [u32; 2] [u32; 4] [i32; 2] [i32; 4]);
 /// This crate alone says what does.
 pub trait KernelArgument<'a, P, D: Driver>: sealed::KernelArgument<'a, P, D> {
     /// What it uses: one piece of memory, or `()`.
-    type Uses: UseSet<'a, D>;
+    type Uses: UseSet<Memory<'a, D>, D>;
 
     /// What it uses, and what the driver gets.
     fn pack(self) -> (Self::Uses, Argument);
@@ -140,7 +140,7 @@ impl<'a, T: Scalar, D: Driver> KernelArgument<'a, T, D> for T {
 /// ```
 pub unsafe trait KernelArguments<'a, S, D: Driver> {
     /// A tuple with what each argument uses.
-    type Uses: UseSet<'a, D>;
+    type Uses: UseSet<Memory<'a, D>, D>;
     /// An array with what the driver gets.
     type Values: AsRef<[Argument]>;
 
@@ -168,7 +168,7 @@ macro_rules! arguments {
 
         impl<$($argument: Sealed),*> Sealed for ($($argument,)*) {}
 
-        impl<D: Driver, $($argument: Records<D>),*> Records<D> for ($($argument,)*) {
+        impl<'a, D: Driver, $($argument: UseSet<Memory<'a, D>, D>),*> UseSet<Memory<'a, D>, D> for ($($argument,)*) {
             #[inline]
             #[allow(unused_variables, reason = "the empty tuple has nothing to look at")]
             fn all_outright(&self, stream: u64) -> bool {
@@ -192,9 +192,7 @@ macro_rules! arguments {
             fn each(&self, act: impl Fn(&Record<D>, Access) + Copy) {
                 $(self.$index.each(act);)*
             }
-        }
 
-        impl<'a, D: Driver, $($argument: UseSet<'a, D>),*> UseSet<'a, D> for ($($argument,)*) {
             #[inline]
             #[allow(unused_variables, reason = "the empty tuple has nothing to visit")]
             fn visit(&self, act: &mut impl FnMut(Memory<'a, D>)) {

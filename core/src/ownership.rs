@@ -216,9 +216,10 @@ impl<'a, D: Driver> Use<'a, D> {
     }
 }
 
-/// The buffers of one submission, however they are held. Where their number is known when a launch is compiled, going
-/// through them costs no loop. Nobody else implements it: what it leaves out is not ordered (O1).
-pub trait Records<D: Driver>: Sealed {
+/// What one submission uses, in pieces of this type: one, a tuple or an array of such, or a slice. Where their number is known
+/// when a launch is compiled, going through them costs no loop. This crate alone implements it: what a set leaves out is not
+/// ordered (O1).
+pub trait UseSet<Piece, D: Driver>: Sealed + Copy {
     /// Whether `stream` covers every one outright. The caller holds its gate.
     fn all_outright(&self, stream: u64) -> bool;
     /// Notes submission `number` of the stream that covers every one. The caller has held its gate since it looked.
@@ -227,11 +228,13 @@ pub trait Records<D: Driver>: Sealed {
     fn all(&self, test: impl Fn(&Record<D>, Access) -> bool + Copy) -> bool;
     /// Does `act` with every one.
     fn each(&self, act: impl Fn(&Record<D>, Access) + Copy);
+    /// Visits each piece that has bytes.
+    fn visit(&self, act: &mut impl FnMut(Piece));
 }
 
 impl<D: Driver> Sealed for &[Use<'_, D>] {}
 
-impl<D: Driver> Records<D> for &[Use<'_, D>] {
+impl<'a, D: Driver> UseSet<Use<'a, D>, D> for &[Use<'a, D>] {
     #[inline]
     fn all_outright(&self, stream: u64) -> bool {
         // Nothing at all is not covered: it would not show that the stream is closed, or adopted (R5, S8).
@@ -251,6 +254,10 @@ impl<D: Driver> Records<D> for &[Use<'_, D>] {
     #[inline]
     fn each(&self, act: impl Fn(&Record<D>, Access) + Copy) {
         self.iter().for_each(|used| act(used.record, used.access));
+    }
+
+    fn visit(&self, act: &mut impl FnMut(Use<'a, D>)) {
+        self.iter().for_each(|used| act(*used));
     }
 }
 
@@ -280,7 +287,7 @@ pub fn submit<D: Driver, R>(
 /// `moving` gets `uses` and `enqueue`. They go by value: lent to the slow way, they would lie in memory on the fast one
 /// too.
 #[inline(always)]
-pub fn submit_covered<D: Driver, R, U: Records<D>, F>(
+pub fn submit_covered<D: Driver, R, P, U: UseSet<P, D>, F>(
     context: &Context<D>,
     stream: &StreamState<D>,
     uses: U,
@@ -314,9 +321,9 @@ where
 /// Notes a submission that the driver refused as if it had been accepted: it may have been (O5).
 #[cold]
 #[inline(never)]
-fn refused_outright<D: Driver>(
+fn refused_outright<P, D: Driver>(
     context: &Context<D>,
-    uses: impl Records<D>,
+    uses: impl UseSet<P, D>,
     number: u64,
     call: Call,
     error: &D::Error,
@@ -328,7 +335,7 @@ fn refused_outright<D: Driver>(
 /// [`submit_covered`] by a gate that may not be biased to the thread, and where some of the uses may be reads of what the
 /// stream shares with others.
 #[inline(never)]
-fn submit_gated<D: Driver, R, U: Records<D>, F>(
+fn submit_gated<D: Driver, R, P, U: UseSet<P, D>, F>(
     context: &Context<D>,
     stream: &StreamState<D>,
     uses: U,

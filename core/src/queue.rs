@@ -30,7 +30,7 @@ pub trait Submit<D: Driver>: Sealed {
     /// When `enqueue` or an edge failed, or the call cannot be made here. Nothing was submitted then.
     unsafe fn submit_raw<'a, R>(
         &self,
-        uses: impl UseSet<'a, D>,
+        uses: impl UseSet<Memory<'a, D>, D>,
         call: Call,
         enqueue: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
     ) -> Result<(R, u64)>

@@ -81,7 +81,7 @@ impl<D: Driver> Submit<D> for Stream<D> {
     #[inline(always)]
     unsafe fn submit_raw<'a, R>(
         &self,
-        uses: impl UseSet<'a, D>,
+        uses: impl UseSet<Memory<'a, D>, D>,
         call: Call,
         enqueue: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
     ) -> Result<(R, u64)>
@@ -201,7 +201,7 @@ impl<D: Driver> Stream<D> {
     #[cold]
     fn submit_uncovered<'a, R>(
         &self,
-        uses: impl UseSet<'a, D>,
+        uses: impl UseSet<Memory<'a, D>, D>,
         call: Call,
         enqueue: impl FnOnce(&D, &D::Stream) -> std::result::Result<R, D::Error>,
     ) -> Result<(R, u64)>

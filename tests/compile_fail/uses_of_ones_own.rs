@@ -5,7 +5,7 @@ use tenure_sim::driver::Sim;
 #[derive(Clone, Copy)]
 struct Silent;
 
-impl<'a> UseSet<'a, Sim> for Silent {
+impl<'a> UseSet<Memory<'a, Sim>, Sim> for Silent {
     fn visit(&self, _: &mut impl FnMut(Memory<'a, Sim>)) {}
 }
 

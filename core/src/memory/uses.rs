@@ -2,7 +2,8 @@
 
 use super::Backing;
 use crate::driver::Driver;
-use crate::ownership::{Access, Record, Records};
+pub use crate::ownership::UseSet;
+use crate::ownership::{Access, Record};
 use crate::sealed::Sealed;
 
 /// One argument's memory, and what the submission does with it.
@@ -20,17 +21,11 @@ impl<D: Driver> Clone for Memory<'_, D> {
 
 impl<D: Driver> Copy for Memory<'_, D> {}
 
-/// The memory of one submission: an argument's, a tuple or an array of such, or a slice. This crate alone implements it.
-pub trait UseSet<'a, D: Driver>: Records<D> + Copy {
-    /// Visits each piece that has bytes.
-    fn visit(&self, act: &mut impl FnMut(Memory<'a, D>));
-}
-
 impl<D: Driver> Sealed for Memory<'_, D> {}
 impl<D: Driver> Sealed for &[Memory<'_, D>] {}
 impl<D: Driver, const N: usize> Sealed for [Memory<'_, D>; N] {}
 
-impl<D: Driver> Records<D> for Memory<'_, D> {
+impl<D: Driver> UseSet<Self, D> for Memory<'_, D> {
     #[inline]
     fn all_outright(&self, stream: u64) -> bool {
         self.backing.record().cover.is_of(stream)
@@ -51,9 +46,7 @@ impl<D: Driver> Records<D> for Memory<'_, D> {
     fn each(&self, act: impl Fn(&Record<D>, Access) + Copy) {
         act(self.backing.record(), self.access);
     }
-}
 
-impl<'a, D: Driver> UseSet<'a, D> for Memory<'a, D> {
     #[inline]
     fn visit(&self, act: &mut impl FnMut(Self)) {
         if !self.backing.is_empty() {
@@ -62,7 +55,7 @@ impl<'a, D: Driver> UseSet<'a, D> for Memory<'a, D> {
     }
 }
 
-impl<D: Driver> Records<D> for &[Memory<'_, D>] {
+impl<'a, D: Driver> UseSet<Memory<'a, D>, D> for &[Memory<'a, D>] {
     #[inline]
     fn all_outright(&self, stream: u64) -> bool {
         // Nothing at all is not covered: it would not show that the stream is closed (R5).
@@ -83,9 +76,13 @@ impl<D: Driver> Records<D> for &[Memory<'_, D>] {
     fn each(&self, act: impl Fn(&Record<D>, Access) + Copy) {
         self.iter().for_each(|memory| memory.each(act));
     }
+
+    fn visit(&self, act: &mut impl FnMut(Memory<'a, D>)) {
+        self.iter().for_each(|memory| memory.visit(act));
+    }
 }
 
-impl<D: Driver, const N: usize> Records<D> for [Memory<'_, D>; N] {
+impl<'a, D: Driver, const N: usize> UseSet<Memory<'a, D>, D> for [Memory<'a, D>; N] {
     #[inline]
     fn all_outright(&self, stream: u64) -> bool {
         self.as_slice().all_outright(stream)
@@ -105,17 +102,9 @@ impl<D: Driver, const N: usize> Records<D> for [Memory<'_, D>; N] {
     fn each(&self, act: impl Fn(&Record<D>, Access) + Copy) {
         self.as_slice().each(act);
     }
-}
 
-impl<'a, D: Driver, const N: usize> UseSet<'a, D> for [Memory<'a, D>; N] {
     fn visit(&self, act: &mut impl FnMut(Memory<'a, D>)) {
         self.as_slice().visit(act);
-    }
-}
-
-impl<'a, D: Driver> UseSet<'a, D> for &[Memory<'a, D>] {
-    fn visit(&self, act: &mut impl FnMut(Memory<'a, D>)) {
-        self.iter().for_each(|memory| memory.visit(act));
     }
 }
 
