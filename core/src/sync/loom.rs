@@ -12,7 +12,7 @@
 //!
 //! Loom has no const constructors, no `Weak`, no timeouts and no spurious wake-ups.
 
-pub use super::model::{OnceLock, SlotRef, clock, have_barriers, leak, take_back};
+pub use super::model::{Condvar, OnceLock, SlotRef, clock, have_barriers, leak, slot, take_back};
 pub use super::no_coop as coop;
 pub use ::loom::sync::Arc;
 pub use ::loom::thread_local;
@@ -126,21 +126,6 @@ pub mod atomic {
                     self.value.compare_exchange(current, new, success, failure)
                 }
 
-                /// As std, but never fails spuriously.
-                ///
-                /// # Errors
-                /// The value found, where it is not `current`.
-                #[track_caller]
-                pub fn compare_exchange_weak(
-                    &self,
-                    current: $value,
-                    new: $value,
-                    success: Ordering,
-                    failure: Ordering,
-                ) -> Result<$value, $value> {
-                    self.compare_exchange(current, new, success, failure)
-                }
-
                 $(
                     /// As std.
                     #[track_caller]
@@ -181,7 +166,7 @@ pub struct Mutex<T> {
 #[derive(Debug)]
 pub struct MutexGuard<'a, T> {
     tries: &'a ::loom::sync::atomic::AtomicUsize,
-    inner: Option<::loom::sync::MutexGuard<'a, T>>,
+    pub(super) inner: Option<::loom::sync::MutexGuard<'a, T>>,
 }
 
 impl<T> Drop for MutexGuard<'_, T> {
@@ -239,50 +224,6 @@ impl<T> Mutex<T> {
     /// The value, without locking: `&mut self` proves that nobody holds it.
     pub fn get_mut(&mut self) -> &mut T {
         self.inner.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-}
-
-impl<T> std::ops::Deref for MutexGuard<'_, T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        self.inner.as_ref().expect("a guard is empty only while its thread waits")
-    }
-}
-
-impl<T> std::ops::DerefMut for MutexGuard<'_, T> {
-    fn deref_mut(&mut self) -> &mut T {
-        self.inner.as_mut().expect("a guard is empty only while its thread waits")
-    }
-}
-
-/// A condition variable with parking_lot's signature.
-#[derive(Debug, Default)]
-pub struct Condvar(::loom::sync::Condvar);
-
-impl Condvar {
-    /// A new condition variable.
-    pub fn new() -> Self {
-        Self(::loom::sync::Condvar::new())
-    }
-
-    /// Lets go of the lock, waits for a notification, takes the lock again.
-    #[track_caller]
-    pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-        let held = guard.inner.take().expect("a guard is empty only while its thread waits");
-        guard.inner = Some(self.0.wait(held).unwrap_or_else(std::sync::PoisonError::into_inner));
-    }
-
-    /// Wakes one waiter.
-    #[track_caller]
-    pub fn notify_one(&self) {
-        self.0.notify_one();
-    }
-
-    /// Wakes all waiters.
-    #[track_caller]
-    pub fn notify_all(&self) {
-        self.0.notify_all();
     }
 }
 
@@ -418,25 +359,6 @@ impl Barrier {
     /// Whether there is one: as the model says.
     pub fn is_there(&self) -> bool {
         super::model::are_there_barriers()
-    }
-}
-
-/// The slot of the running thread. Each has its own: none is handed on.
-pub mod slot {
-    use super::SlotRef;
-
-    ::loom::thread_local! {
-        static SLOT: SlotRef = SlotRef::new();
-    }
-
-    /// The running thread's.
-    pub fn current() -> Option<SlotRef> {
-        SLOT.try_with(SlotRef::clone).ok()
-    }
-
-    /// The running thread's.
-    pub fn take() -> Option<SlotRef> {
-        current()
     }
 }
 

@@ -1,5 +1,11 @@
 //! What loom's and shuttle's halves share: what is leaked on purpose, a clock that stands still, a value that is set
-//! once, whether the system has barriers, and how slots are held.
+//! once, whether the system has barriers, how slots are held, and a condition variable.
+
+use super::MutexGuard;
+#[cfg(mc_loom)]
+use ::loom as checker;
+#[cfg(mc_shuttle)]
+use ::shuttle as checker;
 
 /// As the native one, but [`take_back`] ends it: a checker asks at the end of an execution for what was not dropped.
 pub fn leak<T: 'static>(value: T) {
@@ -126,5 +132,68 @@ impl std::ops::Deref for SlotRef {
 
     fn deref(&self) -> &Self::Target {
         &self.slot
+    }
+}
+
+/// The slot of the running thread. Each has its own: none is handed on.
+pub mod slot {
+    use super::SlotRef;
+
+    super::super::thread_local! {
+        static SLOT: SlotRef = SlotRef::new();
+    }
+
+    /// The running thread's.
+    pub fn current() -> Option<SlotRef> {
+        SLOT.try_with(SlotRef::clone).ok()
+    }
+
+    /// The running thread's.
+    pub fn take() -> Option<SlotRef> {
+        current()
+    }
+}
+
+impl<T> std::ops::Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.inner.as_ref().expect("a guard is empty only while its thread waits")
+    }
+}
+
+impl<T> std::ops::DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.inner.as_mut().expect("a guard is empty only while its thread waits")
+    }
+}
+
+/// A condition variable with parking_lot's signature.
+#[derive(Debug, Default)]
+pub struct Condvar(checker::sync::Condvar);
+
+impl Condvar {
+    /// A new condition variable.
+    pub fn new() -> Self {
+        Self(checker::sync::Condvar::new())
+    }
+
+    /// Lets go of the lock, waits for a notification, takes the lock again.
+    #[track_caller]
+    pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        let held = guard.inner.take().expect("a guard is empty only while its thread waits");
+        guard.inner = Some(self.0.wait(held).unwrap_or_else(std::sync::PoisonError::into_inner));
+    }
+
+    /// Wakes one waiter.
+    #[track_caller]
+    pub fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
+    /// Wakes all waiters.
+    #[track_caller]
+    pub fn notify_all(&self) {
+        self.0.notify_all();
     }
 }

@@ -3,7 +3,7 @@
 //! Shuttle is sequentially consistent whatever the orderings say, and has no reduction that could hide an order: it is
 //! the oracle for loom's probes, and reaches sizes that loom does not. It has no leak or race detection.
 
-pub use super::model::{OnceLock, SlotRef, clock, have_barriers, leak, take_back};
+pub use super::model::{Condvar, OnceLock, SlotRef, clock, have_barriers, leak, slot, take_back};
 pub use ::shuttle::sync::Arc;
 pub use ::shuttle::thread_local;
 
@@ -35,7 +35,9 @@ impl<T: Default> Default for Mutex<T> {
 
 /// Proof that a [`Mutex`] is held. The option is empty only inside [`Condvar::wait`].
 #[derive(Debug)]
-pub struct MutexGuard<'a, T>(Option<::shuttle::sync::MutexGuard<'a, T>>);
+pub struct MutexGuard<'a, T> {
+    pub(super) inner: Option<::shuttle::sync::MutexGuard<'a, T>>,
+}
 
 impl<T> Mutex<T> {
     /// A new, free mutex.
@@ -51,7 +53,7 @@ impl<T> Mutex<T> {
 
     /// Takes the lock, waiting for whoever holds it.
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        MutexGuard(Some(self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)))
+        MutexGuard { inner: Some(self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)) }
     }
 
     /// Takes the lock; but if it is held and `refuse` says so, does not wait for it.
@@ -63,8 +65,8 @@ impl<T> Mutex<T> {
     /// Takes the lock if it is free.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         match self.0.try_lock() {
-            Ok(guard) => Some(MutexGuard(Some(guard))),
-            Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(MutexGuard(Some(poisoned.into_inner()))),
+            Ok(guard) => Some(MutexGuard { inner: Some(guard) }),
+            Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(MutexGuard { inner: Some(poisoned.into_inner()) }),
             Err(std::sync::TryLockError::WouldBlock) => None,
         }
     }
@@ -72,47 +74,6 @@ impl<T> Mutex<T> {
     /// The value, without locking: `&mut self` proves that nobody holds it.
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-}
-
-impl<T> std::ops::Deref for MutexGuard<'_, T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        self.0.as_ref().expect("a guard is empty only while its thread waits")
-    }
-}
-
-impl<T> std::ops::DerefMut for MutexGuard<'_, T> {
-    fn deref_mut(&mut self) -> &mut T {
-        self.0.as_mut().expect("a guard is empty only while its thread waits")
-    }
-}
-
-/// A condition variable with parking_lot's signature.
-#[derive(Debug, Default)]
-pub struct Condvar(::shuttle::sync::Condvar);
-
-impl Condvar {
-    /// A new condition variable.
-    pub const fn new() -> Self {
-        Self(::shuttle::sync::Condvar::new())
-    }
-
-    /// Lets go of the lock, waits for a notification, takes the lock again.
-    pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-        let held = guard.0.take().expect("a guard is empty only while its thread waits");
-        guard.0 = Some(self.0.wait(held).unwrap_or_else(std::sync::PoisonError::into_inner));
-    }
-
-    /// Wakes one waiter.
-    pub fn notify_one(&self) {
-        self.0.notify_one();
-    }
-
-    /// Wakes all waiters.
-    pub fn notify_all(&self) {
-        self.0.notify_all();
     }
 }
 
@@ -216,25 +177,6 @@ impl Barrier {
     /// Whether there is one: as the model says.
     pub fn is_there(&self) -> bool {
         super::model::are_there_barriers()
-    }
-}
-
-/// The slot of the running thread. Each has its own: none is handed on.
-pub mod slot {
-    use super::SlotRef;
-
-    ::shuttle::thread_local! {
-        static SLOT: SlotRef = SlotRef::new();
-    }
-
-    /// The running thread's.
-    pub fn current() -> Option<SlotRef> {
-        SLOT.try_with(SlotRef::clone).ok()
-    }
-
-    /// The running thread's.
-    pub fn take() -> Option<SlotRef> {
-        current()
     }
 }
 
