@@ -48,9 +48,6 @@ use crate::stream::Stream;
 use crate::stream_state::StreamState;
 use crate::sync::{Arc, Mutex};
 
-#[doc(hidden)]
-pub use crate::capture_gate as gate;
-
 /// One capture, from begin to end.
 #[derive(Debug)]
 struct Session<D: Driver> {

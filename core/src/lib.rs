@@ -19,14 +19,10 @@
 //! own. `docs/seams.md` lists what safe code can reach, and each `unsafe` seam. DESIGN.md tells how they fit, and names the
 //! [contract]'s lines (O1, S3, C5, P2, R1 ...) that the code cites.
 
-#[doc(hidden)]
-pub mod accept;
-#[doc(hidden)]
-pub mod address;
-#[doc(hidden)]
-pub mod adopted;
-#[doc(hidden)]
-pub mod ask;
+mod accept;
+mod address;
+mod adopted;
+mod ask;
 mod base;
 pub mod buffer;
 #[doc(hidden)]
@@ -54,8 +50,7 @@ pub mod pinned;
 pub mod point;
 #[doc(hidden)]
 pub mod pool;
-#[doc(hidden)]
-pub mod process;
+mod process;
 pub mod queue;
 #[doc(hidden)]
 pub mod reclaim;

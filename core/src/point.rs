@@ -90,7 +90,7 @@ impl Mark {
 }
 
 /// Says that the driver has accepted work on the stream of this gate, and that what marks the stream's end, where it has such,
-/// was moved past it, or the stream given up (S8). Made in [`accept`](crate::accept) only, and used up by the number.
+/// was moved past it, or the stream given up (S8). Made in `accept` only, and used up by the number.
 #[derive(Debug)]
 pub struct Accepted<'g, G>(PhantomData<&'g G>);
 

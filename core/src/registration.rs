@@ -4,7 +4,7 @@
 //! is known about its use. When the last is dropped the range is *retired*: it stays registered, and its memory alive,
 //! until all work through any of its wraps has completed; a new wrap before then revives it at no cost.
 //!
-//! A driver registers for the whole process, so a runtime's registration is a claim in the [process's table](crate::process):
+//! A driver registers for the whole process, so a runtime's registration is a claim in the process's table (`process`):
 //! the first claim on a range makes the driver's call, and the last that is given up undoes it (P13).
 //!
 //! # Locks
@@ -13,7 +13,7 @@
 //!   runs beside its unregister (P6), whichever runtimes make them. It *is* held across a call that may wait for the whole
 //!   device: R3's first exception. Nobody takes it but who must make such a call: a first wrap, an explicit free, and a turn
 //!   around its own unregister, which only tries. Drops, claims, launches and re-wraps never do.
-//! - `claims`: see [`process`](crate::process). Lock order: `calls`, then `table`, then `claims`.
+//! - `claims`: see `process`. Lock order: `calls`, then `table`, then `claims`.
 //! - "Is this address registered?" reads a snapshot without any lock.
 //!
 //! # The race that looks wrong

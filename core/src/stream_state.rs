@@ -1,7 +1,7 @@
 //! Streams: their state, and who may visit one.
 //!
 //! What is known of a stream, without a call of the driver. Pooled streams have their states in [`pool`](crate::pool), adopted
-//! ones in [`adopted`](crate::adopted).
+//! ones in `adopted`.
 //!
 //! # Visits
 //! A thread that makes a driver call on a stream that it does not lease is a *guest*: it records an edge, waits on the host,

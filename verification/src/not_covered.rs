@@ -26,7 +26,7 @@ const GAPS: &[(&str, &str)] = &[
     ("O9", "more than three reading streams at once: argued in `ownership.rs`"),
     (
         "S1",
-        "more than two claims at once: argued in `stream.rs`, every state of three tasks searched; clones of a lease: by tests",
+        "more than two claims at once: argued in `pool.rs`, every state of three tasks searched; clones of a lease: by tests",
     ),
     ("S2", "adopted streams, which are never pooled; a driver that answers idle too early"),
     ("S3", "events of the user's on a stream that was destroyed since: by tests"),
@@ -78,7 +78,7 @@ const GAPS: &[(&str, &str)] = &[
     ("R2", "a host function that the driver runs twice; priorities of the driver's thread"),
     (
         "R3",
-        "locks of the driver itself; claims and launches beside a blocked enqueue, which wait as argued in `stream.rs`",
+        "locks of the driver itself; claims and launches beside a blocked enqueue, which wait as argued in `stream_state.rs`",
     ),
     ("R4", "futures on real executors: by tests; unwinding inside a driver call"),
     ("R5", "deadlines in real time: by tests; a worker stuck in a driver call: by tests"),

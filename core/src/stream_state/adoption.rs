@@ -1,4 +1,4 @@
-//! What marks the end of an adopted stream. How it is used: [`adopted`](crate::adopted).
+//! What marks the end of an adopted stream. How it is used: `adopted`.
 
 use super::{Role, StreamState};
 use crate::driver::Driver;
