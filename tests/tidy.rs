@@ -444,6 +444,15 @@ fn the_core_has_floors() {
     report(&complaints);
 }
 
+/// S8: a number is taken with the proof that work was accepted and marked. One file makes it; its type stands lower.
+#[test]
+fn acceptance_is_proved_in_one_file() {
+    let may = ["core/src/accept.rs", "core/src/point.rs"];
+    let others = sources(&["rs"]).into_iter().filter(|source| source.path.starts_with("core/src"));
+    let others = others.filter(|source| !may.contains(&source.path.as_str()) && source.text.contains("Accepted"));
+    report(&others.map(|source| format!("{} names the proof of acceptance (S8)", source.path)).collect::<Vec<_>>());
+}
+
 #[test]
 fn a_planted_cycle_is_found() {
     let floors: Vec<_> = ["id", "stream", "event"].map(str::to_owned).into();
