@@ -455,7 +455,7 @@ fn r10_an_owner_may_use_the_runtime<B: Bench>(bench: &B) {
         drop(rig.runtime.wrap(last).expect("a wrap"));
         rig.runtime.poll();
         assert_eq!(answer.recv_timeout(deadline()), Ok(0), "R10: a shutdown in there returns, and leaks nothing");
-        drop(rig.shut_down(Duration::from_millis(50)));
+        assert_eq!(rig.shut_down(deadline()).streams_left, 0, "R5: the streams are destroyed");
     }
 }
 
