@@ -155,7 +155,11 @@ fn streams(runtime: &Runtime<D>) -> Result<()> {
     b.fill(&mut x, 0)?;
     a.fill(&mut x, 0xff)?;
     assert_eq!(b.read(&x)?, [u32::MAX; 4], "O1, O3: a read that works gives what was written");
-    a.is_idle()?;
+    for byte in [0, 1] {
+        // Each question is about work that nobody has waited for, so that the driver is asked each time.
+        a.fill(&mut x, byte)?;
+        a.is_idle()?;
+    }
     drop(x);
     runtime.poll();
     Ok(())
@@ -216,6 +220,11 @@ fn events(runtime: &Runtime<D>) -> Result<()> {
     });
     b.wait_event(&after)?;
     after.is_complete()?;
+    for byte in [2, 3] {
+        // As above: each wait is for work that nobody has asked for.
+        a.fill(&mut x, byte)?;
+        a.record()?.synchronize()?;
+    }
     after.synchronize()?;
     before.elapsed(&after)?;
     Ok(())
