@@ -241,6 +241,12 @@ impl Hip {
         if code == SUCCESS { Ok(()) } else { Err(Error::hip(&self.library.runtime, function, code)) }
     }
 
+    /// The handle that a call made. A library may report success and give none.
+    fn made<T>(&self, function: &'static str, code: c_int, raw: *mut T) -> Result<*mut T, Error> {
+        self.check(function, code)?;
+        if raw.is_null() { Err(Error::nothing(function)) } else { Ok(raw) }
+    }
+
     #[inline]
     fn progress(&self, function: &'static str, code: c_int) -> Result<Progress, Error> {
         match code {
@@ -292,7 +298,7 @@ impl Hip {
             // SAFETY: H2, H3. A live stream and a local pointer.
             unsafe { runtime.hipStreamEndCapture(stream.raw, &mut graph) }
         });
-        self.check("hipStreamEndCapture", code).map(|()| graph)
+        self.made("hipStreamEndCapture", code, graph)
     }
 
     fn register(&self, base: HostPointer, bytes: usize, flags: u32) -> c_int {
@@ -355,8 +361,7 @@ impl Hip {
             // SAFETY: H3. The image was checked to hold all that its headers name, and lives as long as the module.
             unsafe { runtime.hipModuleLoadData(&mut raw, image.as_ptr().cast()) }
         });
-        self.check("hipModuleLoadData", code)?;
-        Ok(Module { raw, _image: image })
+        Ok(Module { raw: self.made("hipModuleLoadData", code, raw)?, _image: image })
     }
 }
 
@@ -424,8 +429,7 @@ unsafe impl Driver for Hip {
             // SAFETY: H3. A local pointer.
             unsafe { runtime.hipStreamCreateWithPriority(&mut raw, sys::STREAM_NON_BLOCKING, priority) }
         });
-        self.check("hipStreamCreateWithPriority", code)?;
-        Ok(Stream { raw })
+        Ok(Stream { raw: self.made("hipStreamCreateWithPriority", code, raw)? })
     }
 
     unsafe fn stream_destroy(&self, stream: &Stream) -> Result<(), Error> {
@@ -468,8 +472,7 @@ unsafe impl Driver for Hip {
         let mut raw = std::ptr::null_mut();
         // SAFETY: H3. A local pointer.
         let code = self.on_device(|runtime| unsafe { runtime.hipEventCreateWithFlags(&mut raw, flags) });
-        self.check("hipEventCreateWithFlags", code)?;
-        Ok(Event { raw })
+        Ok(Event { raw: self.made("hipEventCreateWithFlags", code, raw)? })
     }
 
     fn event_destroy(&self, event: Event) -> Result<(), Error> {
@@ -570,7 +573,7 @@ unsafe impl Driver for Hip {
         let code = self.on_device(|runtime| unsafe { runtime.hipHostMalloc(&mut raw, bytes, flags) });
         self.check("hipHostMalloc", code)?;
         let pointer = std::ptr::NonNull::new(raw.cast());
-        pointer.map(HostPointer).ok_or_else(|| Error::refused("hipHostMalloc", "the library gave no memory"))
+        pointer.map(HostPointer).ok_or_else(|| Error::nothing("hipHostMalloc"))
     }
 
     unsafe fn host_free(&self, pointer: HostPointer) -> Result<(), Error> {
@@ -673,8 +676,7 @@ unsafe impl Driver for Hip {
             // SAFETY: H2, H3. A live module, a local pointer, and a string that ends in zero.
             unsafe { runtime.hipModuleGetFunction(&mut raw, module.raw, name.as_ptr()) }
         });
-        self.check("hipModuleGetFunction", code)?;
-        Ok(Function { raw })
+        Ok(Function { raw: self.made("hipModuleGetFunction", code, raw)? })
     }
 
     #[inline]
@@ -760,8 +762,7 @@ unsafe impl Driver for Hip {
             // SAFETY: H2, H3. A live graph and a local pointer; neither node nor log is asked for.
             unsafe { runtime.hipGraphInstantiate(&mut raw, graph.raw, null, std::ptr::null_mut(), 0) }
         });
-        self.check("hipGraphInstantiate", code)?;
-        Ok(Executable::new(raw, graph.recordings.clone()))
+        Ok(Executable::new(self.made("hipGraphInstantiate", code, raw)?, graph.recordings.clone()))
     }
 
     fn graph_update(&self, executable: &Executable, graph: &Graph) -> Result<(), Error> {

@@ -20,6 +20,8 @@ pub(crate) const INVALID_VALUE: c_int = 1;
 pub(crate) const NOT_READY: c_int = 600;
 /// `hipErrorNotSupported`.
 pub(crate) const NOT_SUPPORTED: c_int = 801;
+/// `hipErrorUnknown`.
+const UNKNOWN: c_int = 999;
 
 /// Where a failure comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +29,7 @@ pub(crate) const NOT_SUPPORTED: c_int = 801;
 pub enum Origin {
     /// The library lacks the function, or the device was opened without it. The code is 801, as if it had refused.
     Absent,
-    /// `libamdhip64` returned the code.
+    /// `libamdhip64` returned the code. It is 999 where the library called a call a success that made nothing.
     Hip,
     /// `libhiprtc` returned the code, which counts on its own.
     Hiprtc,
@@ -86,8 +88,8 @@ impl Error {
         let name = text_of(unsafe { runtime.hipGetErrorName(code) });
         // SAFETY: H1. As above.
         let text = text_of(unsafe { runtime.hipGetErrorString(code) });
-        // Libraries call every code that they do not know "hipErrorUnknown", which is 999.
-        let known = !name.is_empty() && (code == 999 || name != "hipErrorUnknown");
+        // Libraries call every code that they do not know "hipErrorUnknown".
+        let known = !name.is_empty() && (code == UNKNOWN || name != "hipErrorUnknown");
         let (name, text) = if known { (name, text) } else { (format!("unknown code {code}"), String::new()) };
         Self::new(Origin::Hip, function, code, name, text)
     }
@@ -108,6 +110,13 @@ impl Error {
     #[cold]
     pub(crate) fn refused(function: &'static str, text: impl Into<String>) -> Self {
         Self::new(Origin::Refused, function, INVALID_VALUE, "refused argument".into(), text.into())
+    }
+
+    /// The library calls `function` a success, and gave nothing.
+    #[cold]
+    pub(crate) fn nothing(function: &'static str) -> Self {
+        let text = "the library reports success and gave nothing".into();
+        Self::new(Origin::Hip, function, UNKNOWN, "nothing made".into(), text)
     }
 
     #[cold]

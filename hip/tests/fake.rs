@@ -97,6 +97,7 @@ const CASES: &[Case] = &[
         run: every_step,
     },
     Case { name: "each_call_fails_once_at_each_position", library: Which::Fake, variables: &[], run: each_call_fails },
+    Case { name: "no_null_handle_passes_for_one", library: Which::Fake, variables: &[], run: null_handles },
     Case { name: "a_sticky_error_reaches_every_later_call", library: Which::Fake, variables: &[], run: sticky_error },
     Case {
         name: "each_call_acts_on_its_device_and_sets_the_threads_back",
@@ -417,6 +418,30 @@ fn each_call_fails() -> Outcome {
         }
     }
     check(unexplained == EXPECTED, format!("{unexplained:#?}"))?;
+    script.call("fake_reset");
+    expect_steps(0)
+}
+
+/// What the library calls success and gives null for is an error of that call, and all else goes on.
+fn null_handles() -> Outcome {
+    /// The script's code for it.
+    const NOTHING: c_int = -1;
+    expect_steps(0)?;
+    let script = Script::open()?;
+    for name in [
+        "hipStreamCreateWithPriority",
+        "hipEventCreateWithFlags",
+        "hipModuleLoadData",
+        "hipModuleGetFunction",
+        "hipStreamEndCapture",
+        "hipGraphInstantiate",
+    ] {
+        script.call("fake_reset");
+        script.fail(name, 1, NOTHING, false);
+        let errors: Vec<_> = steps::run(0).into_iter().filter_map(|(_, outcome)| outcome.err()).collect();
+        let says = |error: &_| format!("{error:?}").contains("gave nothing") && format!("{error:?}").contains(name);
+        check(errors.iter().any(says), format!("{name}: {errors:?}"))?;
+    }
     script.call("fake_reset");
     expect_steps(0)
 }

@@ -74,10 +74,13 @@ static int enter(const char *name) {
     }
     pthread_mutex_unlock(&lock);
     /* The compiler's codes count on their own, and are not kept. */
-    if (code && strncmp(name, "hiprtc", 6) != 0) last_error = code;
+    if (code > 0 && strncmp(name, "hiprtc", 6) != 0) last_error = code;
     return code;
 }
+/* The code of a call that succeeds and makes nothing. */
+#define NOTHING (-1)
 #define ENTER do { int code_ = enter(__func__); if (code_) return code_; } while (0)
+#define MAKES(out) do { int code_ = enter(__func__); if (code_ == NOTHING) { *(out) = NULL; return 0; } if (code_) return code_; } while (0)
 #define ON(object) do { if ((object)->device != current_device) __atomic_fetch_add(&wrong_device, 1, __ATOMIC_RELAXED); } while (0)
 
 /* ---- the script */
@@ -89,7 +92,8 @@ void fake_reset(void) {
     sticky_code = 0, host_times = 1, keeps_broken = refuses_read_only = wrong_device = 0;
     pthread_mutex_unlock(&lock);
 }
-/* Call `at` of `name`, from 1, returns `code`; where `sticky`, so does every call after it. */
+/* Call `at` of `name`, from 1, returns `code`; where `sticky`, so does every call after it. With NOTHING a call that makes
+ * something returns 0 and gives null. */
 void fake_fail(const char *name, int at, int code, int sticky) {
     pthread_mutex_lock(&lock);
     int i = slot_of(name);
@@ -168,7 +172,7 @@ static int submit(struct stream *stream, struct op op) {
 }
 
 int hipStreamCreateWithPriority(struct stream **out, unsigned flags, int priority) {
-    ENTER;
+    MAKES(out);
     if (flags > 1 || priority < -1 || priority > 1) return 1;
     *out = calloc(1, sizeof **out), (*out)->device = current_device;
     return 0;
@@ -177,7 +181,7 @@ int hipStreamDestroy(struct stream *stream) { ENTER; ON(stream); free(stream); r
 int hipStreamQuery(struct stream *stream) { ENTER; ON(stream); if (stream->status) { stream->status = 2; return 900; } return 0; }
 int hipStreamSynchronize(struct stream *stream) { ENTER; ON(stream); if (stream->status) { stream->status = 2; return 900; } return 0; }
 int hipStreamWaitEvent(struct stream *stream, struct event *event, unsigned flags) { ENTER; ON(stream); (void)event, (void)flags; return 0; }
-int hipEventCreateWithFlags(struct event **out, unsigned flags) { ENTER; *out = calloc(1, sizeof **out), (*out)->device = current_device, (*out)->timed = !(flags & 2); return 0; }
+int hipEventCreateWithFlags(struct event **out, unsigned flags) { MAKES(out); *out = calloc(1, sizeof **out), (*out)->device = current_device, (*out)->timed = !(flags & 2); return 0; }
 int hipEventDestroy(struct event *event) { ENTER; ON(event); free(event); return 0; }
 int hipEventRecord(struct event *event, struct stream *stream) { ENTER; ON(event); ON(stream); return 0; }
 int hipEventQuery(struct event *event) { ENTER; ON(event); return 0; }
@@ -226,10 +230,10 @@ int hipMemsetAsync(void *at, int value, size_t bytes, struct stream *stream) { E
 
 /* ---- modules */
 
-int hipModuleLoadData(void **out, const char *image) { ENTER; if (memcmp(image, "\177ELF", 4)) return 200; *out = malloc(1); return 0; }
+int hipModuleLoadData(void **out, const char *image) { MAKES(out); if (memcmp(image, "\177ELF", 4)) return 200; *out = malloc(1); return 0; }
 int hipModuleUnload(void *module) { ENTER; free(module); return 0; }
 int hipModuleGetFunction(struct kernel **out, void *module, const char *name) {
-    ENTER;
+    MAKES(out);
     (void)module;
     for (int i = 0; i < KERNELS; i++)
         if (strcmp(kernels[i].name, name) == 0) { *out = &kernels[i]; return 0; }
@@ -260,12 +264,13 @@ int hipStreamBeginCapture(struct stream *stream, int mode) {
     return 0;
 }
 int hipStreamEndCapture(struct stream *stream, struct graph **out) {
-    ENTER;
+    int code = enter(__func__);
+    if (code && code != NOTHING) return code;
     ON(stream);
     *out = NULL;
     if (stream->status == 0) return 401;
     if (stream->status == 2) { if (!keeps_broken) stream->status = 0; return 901; }
-    stream->status = 0, *out = stream->graph;
+    stream->status = 0, *out = code == NOTHING ? NULL : stream->graph;
     return 0;
 }
 int hipStreamIsCapturing(struct stream *stream, int *out) { ENTER; ON(stream); *out = stream->status; return 0; }
@@ -287,7 +292,7 @@ int hipGraphGetEdges(struct graph *graph, struct op **from, struct op **to, size
     return 0;
 }
 int hipGraphNodeGetType(struct op *op, int *out) { ENTER; *out = (int)op->kind + (version < 50300000); return 0; }
-int hipGraphInstantiate(struct graph **out, struct graph *graph, void **node, char *log, size_t bytes) { ENTER; (void)node, (void)log, (void)bytes; *out = malloc(sizeof **out), **out = *graph; return 0; }
+int hipGraphInstantiate(struct graph **out, struct graph *graph, void **node, char *log, size_t bytes) { MAKES(out); (void)node, (void)log, (void)bytes; *out = malloc(sizeof **out), **out = *graph; return 0; }
 int hipGraphExecUpdate(struct graph *executable, struct graph *graph, void **node, int *result) { ENTER; *node = NULL, *result = 0; if (executable->count != graph->count) { *result = 2; return 910; } *executable = *graph; return 0; }
 int hipGraphExecDestroy(struct graph *executable) { ENTER; free(executable); return 0; }
 int hipGraphLaunch(struct graph *executable, struct stream *stream) { ENTER; ON(stream); for (struct op *op = executable->first; op; op = op->next) run(op); return 0; }
