@@ -82,6 +82,7 @@ impl<D: Driver> Stream<D> {
 ///
 /// # Errors
 /// `Lost` when the device is gone, `Closed` when the runtime was shut down before.
+#[must_use = "a future tells nothing unless it is awaited, polled or waited for"]
 #[derive(Debug)]
 pub struct Completion<D: Driver> {
     anchor: Arc<Anchor<D>>,
@@ -167,6 +168,7 @@ impl<D: Driver> Drop for Completion<D> {
 ///
 /// # Errors
 /// Those of [`Completion`]. What the device may still write to is then kept forever (P11).
+#[must_use = "a future tells nothing unless it is awaited, polled or waited for"]
 #[derive(Debug)]
 pub struct Download<T: Element, D: Driver> {
     completion: Completion<D>,
