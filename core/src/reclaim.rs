@@ -668,12 +668,24 @@ impl<D: Driver> Reclaim<D> {
     /// Leaks what is left, tells every task that waits, and destroys the stream of our own, after its work: at the end. That
     /// stream stays where somebody is on turn, or when [the end is over](Phase::Gone).
     pub fn close(&self, context: &Context<D>, pins: &Pins<D>) {
+        self.close_after_turns(context, pins, || false);
+    }
+
+    /// As [`close`](Self::close), but waits for a turn of another thread while the caller `goes_on`.
+    pub fn close_after_turns(&self, context: &Context<D>, pins: &Pins<D>, goes_on: impl Fn() -> bool) {
         let notices = {
             let mut incoming = self.incoming.lock();
             incoming.is_closed = true;
             std::mem::take(&mut incoming.notices)
         };
-        let errands = self.leak_rest(context, pins);
+        let mut tries = 0;
+        let errands = loop {
+            match self.leak_rest(context, pins) {
+                Some(errands) => break errands,
+                None if goes_on() => thread::pause_brief(&mut tries),
+                None => break Vec::new(),
+            }
+        };
         errands.into_iter().for_each(|errand| self.run(context, errand));
         // Those whose turn is still in progress, and those that were told before.
         for notice in notices {
@@ -685,7 +697,7 @@ impl<D: Driver> Reclaim<D> {
     fn end_late(&self, context: &Context<D>, pins: &Pins<D>) -> Vec<Errand> {
         // Let go before the other look at it.
         let is_closed = self.incoming.lock().is_closed;
-        if is_closed { self.leak_rest(context, pins) } else { Vec::new() }
+        if is_closed { self.leak_rest(context, pins).unwrap_or_default() } else { Vec::new() }
     }
 
     fn destroy_home(&self, context: &Context<D>, home: &StreamState<D>) {
@@ -694,21 +706,21 @@ impl<D: Driver> Reclaim<D> {
         }
     }
 
-    /// Leaks all that waits in the backlog, and destroys the stream of our own, if nobody is on turn; gives the tasks to tell.
-    fn leak_rest(&self, context: &Context<D>, pins: &Pins<D>) -> Vec<Errand> {
-        let Some(mut guard) = self.backlog.try_lock() else { return Vec::new() };
+    /// Leaks all that waits in the backlog, and destroys the stream of our own, unless somebody is on turn; gives the tasks to
+    /// tell.
+    fn leak_rest(&self, context: &Context<D>, pins: &Pins<D>) -> Option<Vec<Errand>> {
+        let mut guard = self.backlog.try_lock()?;
         let backlog = &mut *guard;
         let fresh = std::mem::take(&mut self.incoming.lock().queue);
         let left = backlog.hand.drain(..).chain(backlog.deferred.drain(..)).chain(fresh).chain(backlog.waiting.drain());
         for retired in left {
             self.leak(context, pins, &mut backlog.errands, retired, None);
         }
-        let (errands, home) = (std::mem::take(&mut backlog.errands), backlog.home.take());
-        drop(guard);
-        if let Some(home) = home {
+        // Under the lock: whoever finds nothing here goes on to the end, after which no call is made (R5).
+        if let Some(home) = backlog.home.take() {
             self.destroy_home(context, &home);
         }
-        errands
+        Some(std::mem::take(&mut backlog.errands))
     }
 
     /// Keeps forever what may still be in use (P11). A task is told.

@@ -209,12 +209,13 @@ impl<D: Driver> Shared<D> {
         }
     }
 
-    /// Releases the runtime's own objects when nothing needs them any more, or time is up. What a capture, or whoever has
+    /// Releases the runtime's own objects when nothing needs them any more, or time is up: a turn of another thread is waited for
+    /// until `end`. What a capture, or whoever has
     /// a gate, keeps from being had now stays.
-    pub(crate) fn tear_down(&self) {
+    pub(crate) fn tear_down(&self, end: Instant) {
         self.context.life.advance(Phase::Shut);
         self.context.captures.close();
-        self.reclaim.close(&self.context, &self.pins);
+        self.reclaim.close_after_turns(&self.context, &self.pins, || clock::now() < end);
         let may_call = || self.context.lost().is_none() && !self.context.life.is_past(Phase::Gone);
         if may_call() {
             self.give_back_staging();
@@ -250,7 +251,7 @@ impl<D: Driver> Shared<D> {
             thread::pause_brief(&mut tries);
         }
         self.stop_worker(ending);
-        self.tear_down();
+        self.tear_down(ending.end);
     }
 
     /// [`wind_up`](Self::wind_up) on a thread of its own, which is left behind where a driver call does not return. Under a

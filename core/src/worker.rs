@@ -63,7 +63,7 @@ fn work<D: Driver>(shared: &Arc<Shared<D>>) {
         if closed && !shared.is_shutting_down() {
             let end = *deadline.get_or_insert_with(|| clock::after(shared.config.drain));
             if left.total() == 0 && shared.streams_are_gone() || clock::now() >= end {
-                shared.tear_down();
+                shared.tear_down(clock::now());
                 return;
             }
         }

@@ -72,6 +72,15 @@ pub const MODELS: &[Model] = &[
         ..MODEL
     },
     Model {
+        name: "r5_empty_turn_beside_the_end",
+        claim: "A shutdown that has time destroys the stream of the runtime's own beside a turn that has nothing to do.",
+        lines: &["R5"],
+        operations: "1 turn; 1 shutdown whose deadline never comes",
+        reaches: &["both were there"],
+        body: empty_turn,
+        ..MODEL
+    },
+    Model {
         name: "r9_launch_beside_shutdown",
         claim: "A launch beside a shutdown is taken or refused; one that comes after it is refused, covered or not.",
         lines: &["R9", "R5"],
@@ -394,6 +403,29 @@ fn hanging(reached: &Reached) {
     turn.join().unwrap();
     assert_eq!(task.woken(), 1, "R8: the end did not wake a task");
     drop((buffer, stream, runtime));
+}
+
+fn empty_turn(reached: &Reached) {
+    // setup: a release has given the runtime a stream of its own, and nothing is left to release
+    let (device, runtime) = manual(Capabilities::default());
+    let (stream, [buffer]) = buffers(&runtime);
+    stream.synchronize().expect("the driver accepts all");
+    drop((buffer, stream));
+    drain(&runtime);
+    // threads
+    let turn = spawn({
+        let runtime = runtime.clone();
+        move || runtime.poll()
+    });
+    let report = runtime.shutdown(Duration::from_secs(1));
+    // join
+    turn.join().unwrap();
+    // claim
+    let streams = (device.count(Call::StreamCreate), device.count(Call::StreamDestroy));
+    assert_eq!(report.streams_left, 0, "R5: a shutdown with time left a stream");
+    assert_eq!(streams.0, streams.1, "R5: a stream that no report names was never destroyed");
+    assert_eq!(streams.0, 2, "the runtime's own and the program's");
+    reached.mark("both were there");
 }
 
 fn turn_beside(reached: &Reached) {

@@ -940,6 +940,14 @@ pub const MUTANTS: &[Mutant] = &[
         message: "P7: the end of the last handle lost a release",
     },
     Mutant {
+        name: "r5_close_passes_a_turn",
+        what: "the end of a shutdown waits for no turn of another thread",
+        lines: &["R5"],
+        model: "r5_empty_turn_beside_the_end",
+        checker: Checker::Loom,
+        message: "R5: a stream that no report names was never destroyed",
+    },
+    Mutant {
         name: "r5_close_frees",
         what: "the end of a shutdown releases what is left",
         lines: &["R5", "O6", "P11"],
