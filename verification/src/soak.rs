@@ -106,7 +106,6 @@ pub const MUTANTS: &[Mutant] = &[
     found("c4_executable_at_once", "x_storm_over_the_simulator", "and nothing orders that after"),
     found("c3_failed_capture_keeps", "x_failures_over_the_simulator", "O6: leak: 1 device allocation(s) never freed"),
     found("r2_raise_without_wake", "x_worker_beside_the_storm", "deadlock"),
-    found("r5_worker_stays", "x_worker_beside_the_storm", "stream(s) never destroyed"),
     found(
         "r6_calls_after_loss",
         "x_loss_over_the_simulator",
