@@ -88,7 +88,7 @@ impl<'a, T: Scalar, D: Driver> KernelArgument<'a, T, D> for T {
     }
 }
 
-/// KernelArguments that fit the signature `S`: a tuple of up to 16, or a type of a program's own, for arguments that are known
+/// Arguments that fit the signature `S`: a tuple of up to 16, or a type of a program's own, for arguments that are known
 /// only at run time.
 ///
 /// # Safety

@@ -4,7 +4,7 @@
 //! |---|---|---|---|
 //! | retired | dropped; in the queue | `retire`, anywhere: a push and perhaps an unpark | R1 P7 |
 //! | waiting | filed under a point that is not known to be complete | a turn | P3 C4 O6 |
-//! | put off | due, but a capture stands in the way | a turn | C1 C3 |
+//! | deferred | due, but a capture stands in the way | a turn | C1 C3 |
 //! | released | given back to the driver, once | a turn | P5 O6 |
 //! | leaked | its work will never be known to end | a turn, after a loss or on a broken stream | P11 R6 |
 //!
@@ -18,13 +18,13 @@
 //!
 //! # Why each retired thing is released exactly once
 //! At most once: [`Retired`] is made by the one drop that takes the raw handle out of its owner, and it is not `Clone`. It moves from the
-//! queue (taken whole, under its lock) to a turn (one at a time, by `backlog`), to [`state::Waiting`] or to what is put
-//! off, and back to a turn. The driver call consumes it; where a capture refuses the call (`None`), none was made, and it is put off. A
+//! queue (taken whole, under its lock) to a turn (one at a time, by `backlog`), to [`state::Waiting`] or to what is
+//! deferred, and back to a turn. The driver call consumes it; where a capture refuses the call (`None`), none was made, and it is deferred. A
 //! pin, which can be revived, carries an epoch besides: a void one ends here without a call.
 //!
 //! At least once, while the device goes on and captures end: who retires pushes first and raises the signal after, and the worker
 //! clears the signal before it takes the queue, so a push is in this turn or its signal leads to another. What waits has an armed host
-//! function, which raises the watermark first and the signal after, or is asked about at each tick. What a capture put off
+//! function, which raises the watermark first and the signal after, or is asked about at each tick. What a capture deferred
 //! is taken up by the signal of its end. What will never be complete (a broken stream, a lost device, the deadline of a
 //! shutdown) is leaked, once, by the same move.
 //!
@@ -36,12 +36,13 @@
 //!
 //! # The end
 //! [`Reclaim::close`] first closes the queue, under its lock, and then leaks what is left. It leaks what it finds in the backlog if that
-//! is free; otherwise whoever has it looks at the queue after the turn, finds it closed, and does the same: the call that failed
-//! to get the backlog had closed the queue before. Tasks are told without the backlog, which a turn may hold across a driver
+//! is free, and destroys the stream of our own before it lets the backlog go. Otherwise the thread that has the backlog looks at the
+//! queue after the turn, finds it closed, and does the same: the call that failed to get the backlog had closed the queue before. A
+//! shutdown that has time tries again until one of the two is done ([`Reclaim::close_after_turns`]), since no call is made after it. Tasks are told without the backlog, which a turn may hold across a driver
 //! call that does not return. What is retired from then on is leaked where it is retired, and its task told there.
 //!
 //! # Locks
-//! `incoming` is never held across anything. `backlog` is only ever tried, so nobody waits for it: it may be held across
+//! `incoming` is never held across anything. `backlog` is only ever tried, so nobody waits for it without limit: it may be held across
 //! an unregister. No code of others runs under either.
 
 use std::any::Any;
@@ -404,7 +405,7 @@ struct Backlog<D: Driver> {
     deferred: Vec<Retired<D>>,
     /// Code of others that this turn came upon.
     errands: Vec<Errand>,
-    /// How many of those that are put off wait for what nobody signals: a record's lock, or a stream that the driver would not make.
+    /// How many of those that are deferred wait for what nobody signals: a record's lock, or a stream that the driver would not make.
     passed_over: usize,
     /// A stream of our own, for frees that no other stream must order.
     home: Option<Arc<StreamState<D>>>,
@@ -578,7 +579,7 @@ impl<D: Driver> Reclaim<D> {
         }
     }
 
-    /// The part of a turn under its lock, which runs no code of others: how many things are put off to a signal, and what is
+    /// The part of a turn under its lock, which runs no code of others: how many things are deferred to a signal, and what is
     /// to be run. `None`: another is on turn, or nothing may be waited for here.
     fn work(&self, context: &Context<D>, pins: &Pins<D>, ask: Ask) -> Option<(usize, Vec<Errand>)> {
         let may = MayWait::here().ok().filter(|_| !context.life.is_inherited())?;

@@ -221,7 +221,7 @@ fn events(runtime: &Runtime<D>) -> Result<()> {
     b.wait_event(&after)?;
     after.is_complete()?;
     for byte in [2, 3] {
-        // As above: each wait is for work that nobody has asked for.
+        // Each wait is for work that nobody has asked about, so that the driver is asked each time.
         a.fill(&mut x, byte)?;
         a.record()?.synchronize()?;
     }

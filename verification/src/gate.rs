@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::jobs::{Ended, Job, run};
-use crate::mutants::{CONTROL, EQUIVALENT, MUTANTS, Mutant, SINGLE_SCHEDULES};
+use crate::mutants::{CONTROL, MUTANTS, Mutant, SINGLE_SCHEDULES};
 use crate::run::{Outcome, litmus, models};
 use crate::{Checker, page, soak};
 
@@ -239,9 +239,7 @@ fn check_sources(findings: &mut Findings) {
     }
     let caught = caught_by_corpus(Path::new(CORPUS));
     for name in &planted {
-        let known = caught.contains(name)
-            || MUTANTS.iter().any(|mutant| mutant.name == name)
-            || EQUIVALENT.iter().any(|(equivalent, _)| equivalent == name);
+        let known = caught.contains(name) || MUTANTS.iter().any(|mutant| mutant.name == name);
         if !known {
             findings.faults.push(format!("the defect {name} can be planted, and no model is named for it"));
         }

@@ -1724,7 +1724,3 @@ pub const MUTANTS: &[Mutant] = &[
         message: "a published write is not visible",
     },
 ];
-
-/// Those that no model here kills, with the argument. Defects that a scenario of `tests/corpus` catches are not listed: the gate
-/// finds them there.
-pub const EQUIVALENT: &[(&str, &str)] = &[];

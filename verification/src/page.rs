@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use crate::gate::{Findings, ModelRun, planted_in_core};
-use crate::mutants::{EQUIVALENT, SINGLE_SCHEDULES};
+use crate::mutants::SINGLE_SCHEDULES;
 use crate::run::models;
 use crate::slow::SLOW;
 use crate::{Checker, not_covered, soak};
@@ -266,8 +266,7 @@ fn others(findings: &Findings) -> String {
     let mut text = "\nNot given to a model, but caught by scenarios of `tests/corpus`, which name them:\n\n".to_owned();
     let named = |name: &String| findings.kills.iter().any(|kill| kill.mutant.name == *name);
     for name in planted_in_core().iter().filter(|name| !named(name)) {
-        let argument = EQUIVALENT.iter().find(|(equivalent, _)| equivalent == name).map(|(_, argument)| *argument);
-        let _ = writeln!(text, "- `{name}`{}", argument.map_or(String::new(), |argument| format!(": {argument}")));
+        let _ = writeln!(text, "- `{name}`");
     }
     text
 }
